@@ -29,7 +29,7 @@ from tilegrad.base.failed import write_failed
 from tilegrad.base.forks import held_at_fork
 from tilegrad.device.backend import Backend, require_number
 from tilegrad.device.webgpu_adapters import find_adapter, wgpu_module
-from tilegrad.device.webgpu_handles import WebGPUMemory, WebGPUProgram
+from tilegrad.device.webgpu_handles import Binding, WebGPUMemory, WebGPUProgram, bindings
 from tilegrad.hardware import webgpu_target
 from tilegrad.ir.uop import UOp
 from tilegrad.runtime.protocol import Dims, Runtime
@@ -98,6 +98,8 @@ class WebGPURuntime(Runtime):
             layout=self._record_layout, entries=[{"binding": 0, "resource": resource}]
         )
         self._clock: Any = None
+        # Memory for windows that have none, by slot and first byte.
+        self._spare: dict[tuple[int, int], WebGPUMemory] = {}
 
     # memory
 
@@ -225,8 +227,8 @@ class WebGPURuntime(Runtime):
     def load(self, name: str, binary: bytes) -> WebGPUProgram:
         source = binary.decode()
         head = source.partition("\n")[0].partition(":")[2]
-        slots_text, _, count = head.partition("|")
-        slots, variables = tuple(map(int, slots_text.split())), int(count)
+        bound, _, count = head.partition("|")
+        takes, variables = bindings(bound), int(count)
         module = self._module(source)
         with self._lock:
             try:
@@ -237,7 +239,7 @@ class WebGPURuntime(Runtime):
                             "visibility": self._wgpu.ShaderStage.COMPUTE,
                             "buffer": {"type": "storage"},
                         }
-                        for number in range(len(slots))
+                        for number in range(len(takes))
                     ]
                 )
                 records = [self._record_layout] if variables >= 0 else []
@@ -249,7 +251,7 @@ class WebGPURuntime(Runtime):
                 )
             except self._wgpu.GPUError as error:
                 raise self._refused(source, error) from None
-        return WebGPUProgram(name, pipeline, layout, slots, variables)
+        return WebGPUProgram(name, pipeline, layout, takes, variables)
 
     # launches
 
@@ -290,7 +292,7 @@ class WebGPURuntime(Runtime):
         variables: Sequence[int],
         blocks: Dims,
     ) -> None:
-        group = self._group(program, [handles[slot] for slot in program.slots])
+        group = self._group(program, [self._bound(each, handles) for each in program.bindings])
         encoder.set_pipeline(program.pipeline)
         encoder.set_bind_group(0, group)
         if program.variables >= 0:
@@ -300,6 +302,16 @@ class WebGPURuntime(Runtime):
             encoder.set_bind_group(1, self._record_group, [at])
         self._guarded(encoder.dispatch_workgroups, *blocks)
         self._waiting += 1
+
+    def _bound(self, binding: Binding, handles: Sequence[WebGPUMemory]) -> WebGPUMemory:
+        """The memory of a binding. A window behind the end of the memory is never touched: it has
+        other memory, as something must be bound.
+        """
+        found = binding.of(handles[binding.slot])
+        if found is None:
+            key = binding.slot, binding.first
+            found = self._spare.get(key) or self._spare.setdefault(key, self.allocate(_UNIT))
+        return found
 
     def _group(self, program: WebGPUProgram, memory: list[WebGPUMemory]) -> Any:
         """The memory of a launch as the driver takes it."""
@@ -457,6 +469,7 @@ def _target(runtime: WebGPURuntime) -> Target:
         block_lanes=min(int(limits["max-compute-invocations-per-workgroup"]), _MOST_LANES),
         shared_bytes=min(int(limits["max-compute-workgroup-storage-size"]), _MOST_SHARED),
         most_buffers=min(int(limits["max-storage-buffers-per-shader-stage"]), _MOST_BUFFERS),
+        bound_bytes=int(limits["max-storage-buffer-binding-size"]),
     )
 
 
