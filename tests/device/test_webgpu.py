@@ -313,9 +313,9 @@ def test_more_bytes_than_a_kernel_may_bind_are_refused_with_the_limit(
 
 
 @pytest.mark.parametrize("dtype", ["uint8", "int16", "float16", "int32", "float32", "int64"])
-def test_a_buffer_of_more_bytes_than_a_binding_holds_is_bound_in_windows(dtype: str) -> None:
+def test_a_buffer_of_more_bytes_than_a_binding_holds_is_bound_in_slices(dtype: str) -> None:
     """Elements of each width, one at a time and as vectors, loaded and stored on both sides of
-    where a window ends.
+    where a slice ends.
     """
     with with_small_bindings():
         for size in (1024, 2051):
@@ -327,7 +327,7 @@ def test_a_buffer_of_more_bytes_than_a_binding_holds_is_bound_in_windows(dtype: 
 
 
 @pytest.mark.parametrize("dtype", ["float32", "int32", "uint8"])
-def test_rows_of_a_buffer_in_windows_that_meet_are_added(dtype: str) -> None:
+def test_rows_of_a_buffer_in_slices_that_meet_are_added(dtype: str) -> None:
     """Of dtypes with and without atomics."""
     values = np.random.default_rng(1).integers(0, 4, (200, 8)).astype(dtype)
     rows = np.random.default_rng(2).integers(0, 190, 200)
@@ -339,7 +339,7 @@ def test_rows_of_a_buffer_in_windows_that_meet_are_added(dtype: str) -> None:
         np.testing.assert_array_equal(found.numpy(), wanted)
 
 
-def test_products_of_buffers_in_windows_are_those_of_numpy() -> None:
+def test_products_of_buffers_in_slices_are_those_of_numpy() -> None:
     a, b = array(40, 48), array(48, 50, seed=1)
     with with_small_bindings():
         found = (on(a, SMALL) @ on(b, SMALL)).softmax(1).numpy()
@@ -347,7 +347,7 @@ def test_products_of_buffers_in_windows_are_those_of_numpy() -> None:
     np.testing.assert_allclose(found, powers / powers.sum(1, keepdims=True), rtol=1e-4)
 
 
-def test_a_plan_for_a_range_of_sizes_runs_where_memory_ends_before_a_window() -> None:
+def test_a_plan_for_a_range_of_sizes_runs_where_memory_ends_before_a_slice() -> None:
     with with_small_bindings(), Context(SIZES=1):
         for size in (600, 300, 100, 5, 599):
             x = on(np.arange(size, dtype=np.float32), SMALL)

@@ -54,13 +54,13 @@ def test_a_kernel_with_a_name_of_the_language_gets_another(name: str) -> None:
     ("most", "head"),
     [
         (8, "0@0:1024 0@1024: 1@0:1024 1@1024:2048 1@2048:"),
-        # Not all windows can be bound: of what has few, all.
+        # Not all slices can be bound: of what has few, all.
         (4, "0@0:1024 0@1024: 1@0:1024 1@1024:"),
         (2, "0 1"),
     ],
 )
-def test_a_buffer_larger_than_a_binding_is_bound_in_windows(most: int, head: str) -> None:
-    """500 and 700 floats, where a binding has 256; each load and store chooses its window."""
+def test_a_buffer_larger_than_a_binding_is_bound_in_slices(most: int, head: str) -> None:
+    """500 and 700 floats, where a binding has 256; each load and store chooses its slice."""
     narrow = replace(webgpu_target(), most_buffers=most, bound_bytes=1024)
     lane = special("lidx0", 500)
     first, second = (

@@ -98,7 +98,7 @@ class WebGPURuntime(Runtime):
             layout=self._record_layout, entries=[{"binding": 0, "resource": resource}]
         )
         self._clock: Any = None
-        # Memory for windows that have none, by slot and first byte.
+        # Memory for slices that have none, by slot and first byte.
         self._spare: dict[tuple[int, int], WebGPUMemory] = {}
 
     # memory
@@ -304,7 +304,7 @@ class WebGPURuntime(Runtime):
         self._waiting += 1
 
     def _bound(self, binding: Binding, handles: Sequence[WebGPUMemory]) -> WebGPUMemory:
-        """The memory of a binding. A window behind the end of the memory is never touched: it has
+        """The memory of a binding. A slice behind the end of the memory is never touched: it has
         other memory, as something must be bound.
         """
         found = binding.of(handles[binding.slot])

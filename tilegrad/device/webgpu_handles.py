@@ -10,7 +10,7 @@ __all__ = ["Binding", "WebGPUMemory", "WebGPUProgram", "bindings"]
 
 @dataclass(frozen=True)
 class Binding:
-    """What a kernel binds: the memory of a slot, or of it a window from the byte `first` to before
+    """What a kernel binds: the memory of a slot, or of it a slice from the byte `first` to before
     `end`.
     """
 
@@ -19,7 +19,7 @@ class Binding:
     end: int | None = None
 
     def of(self, memory: WebGPUMemory) -> WebGPUMemory | None:
-        """The window in the memory of its slot; None where that ends before."""
+        """The slice in the memory of its slot; None where that ends before."""
         if not self.first and self.end is None:
             return memory
         end = memory.nbytes if self.end is None else min(self.end, memory.nbytes)
@@ -35,8 +35,8 @@ def bindings(text: str) -> tuple[Binding, ...]:
     """
     found = []
     for word in text.split():
-        slot, _, window = word.partition("@")
-        first, _, end = window.partition(":")
+        slot, _, slice = word.partition("@")
+        first, _, end = slice.partition(":")
         found.append(Binding(int(slot), int(first or 0), int(end) if end else None))
     return tuple(found)
 

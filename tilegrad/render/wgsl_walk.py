@@ -14,7 +14,7 @@ from tilegrad.render.clike import CStyleRenderer, Rendering
 from tilegrad.render.dialect import Dialect
 from tilegrad.render.inline import real
 from tilegrad.render.names import function_name
-from tilegrad.render.wgsl_arrays import Array, window_length
+from tilegrad.render.wgsl_arrays import Array, slice_length
 from tilegrad.render.wgsl_layout import Layout, layout_of
 from tilegrad.render.wgsl_long import functions
 
@@ -78,13 +78,13 @@ class WGSLRendering(Rendering):
             if node.op in (Ops.DEFINE_GLOBAL, Ops.DEFINE_LOCAL)
         }
         self._uses_variables = any(node.op is Ops.DEFINE_VAR for node in program)
-        self._lengths = {node: self._window_length(node) for node in self._memory()}
-        self._windows = self._share_bindings()
+        self._lengths = {node: self._slice_length(node) for node in self._memory()}
+        self._slices = self._share_bindings()
 
     def source(self, name: str) -> str:
         """The whole text, below a line that says what a launch passes: the slots of its memory, and
         the number of its integers, of 64 bits each, behind a zero; -1 where there is not even that.
-        A window of a slot's memory has its first byte, and the first byte behind it, at its side.
+        A slice of a slot's memory has its first byte, and the first byte behind it, at its side.
         """
         for node in self.program:
             self._add(node)
@@ -144,22 +144,22 @@ class WGSLRendering(Rendering):
         return sorted(found, key=lambda node: int(node.arg))
 
     def _bound(self) -> list[str]:
-        """What a launch binds: slots, and windows of them, the last one with all the rest."""
+        """What a launch binds: slots, and slices of them, the last one with all the rest."""
         found = []
         for node in self._memory():
             array = self.array(node)
             step = array.length * array.layout.nbytes
-            for number in range(array.windows):
-                end = number * step + step if number < array.windows - 1 else ""
-                window = f"@{number * step}:{end}" if array.windows > 1 else ""
-                found.append(f"{node.arg}{window}")
+            for number in range(array.slices):
+                end = number * step + step if number < array.slices - 1 else ""
+                slice = f"@{number * step}:{end}" if array.slices > 1 else ""
+                found.append(f"{node.arg}{slice}")
         return found
 
-    def _window_length(self, node: UOp) -> int:
-        return window_length(self.layouts[node], pointer_of(node).size, self.target.bound_bytes)
+    def _slice_length(self, node: UOp) -> int:
+        return slice_length(self.layouts[node], pointer_of(node).size, self.target.bound_bytes)
 
     def _share_bindings(self) -> dict[UOp, int]:
-        """The windows of each buffer that needs some: as many as it has, or its share of those that
+        """The slices of each buffer that needs some: as many as it has, or its share of those that
         a kernel may bind. A plan for a range of sizes may have much less memory than it could.
         """
         most = self.target.most_buffers or 1 << 32
@@ -179,9 +179,9 @@ class WGSLRendering(Rendering):
     def array(self, buffer: UOp) -> Array:
         """The array that a buffer is in the text."""
         node = real(buffer)
-        windows = self._windows.get(node, 1)
+        slices = self._slices.get(node, 1)
         return Array(
-            self.text(buffer), self.layouts[node], self.need, self._lengths.get(node, 0), windows
+            self.text(buffer), self.layouts[node], self.need, self._lengths.get(node, 0), slices
         )
 
     # the launch

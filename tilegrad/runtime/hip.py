@@ -98,7 +98,7 @@ def visible_architectures(library: Any, root: str = _TOPOLOGY) -> list[str]:
     count, text = ctypes.c_int(), ctypes.create_string_buffer(64)
     if library.hipInit(0) or library.hipGetDeviceCount(ctypes.byref(count)):
         return []
-    at = {place: arch for arch, place in gpus}
+    at = {address: arch for arch, address in gpus}
     found = []
     for number in range(count.value):
         name = b"" if library.hipDeviceGetPCIBusId(text, 64, number) else text.value
@@ -122,8 +122,8 @@ def _gpus(root: str) -> dict[int, tuple[str, str]]:
         version = int(facts.get("gfx_target_version", "0"))
         if version:
             major, minor, step = version // 10000, version // 100 % 100, version % 100
-            place = int(facts.get("location_id", "0"))
-            bus, device, function = place >> 8 & 255, place >> 3 & 31, place & 7
+            address = int(facts.get("location_id", "0"))
+            bus, device, function = address >> 8 & 255, address >> 3 & 31, address & 7
             domain = int(facts.get("domain", "0"))
             found[int(node)] = (
                 f"gfx{major}{minor:x}{step:x}",
