@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -68,17 +69,17 @@ OpenCLRenderer.dialect = replace(OpenCLRenderer.dialect, barrier=";")
 """
 
 
-def simulated(script: str) -> subprocess.CompletedProcess[str]:
-    """What a script prints that runs on the simulated device."""
+def simulated(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """What Python prints that runs on the simulated device."""
     assert OCLGRIND is not None
     return subprocess.run(
-        [OCLGRIND, "--data-races", sys.executable, "-c", script],
+        [OCLGRIND, "--data-races", sys.executable, *arguments],
         capture_output=True,
         text=True,
         cwd=Path(__file__).parents[2],
         env={**os.environ, "TILEGRAD_DEVICE": "CL", "DISABLE_COMPILER_CACHE": "1"},
         check=False,
-        timeout=600,
+        timeout=1800,
     )
 
 
@@ -92,12 +93,22 @@ def simulated(script: str) -> subprocess.CompletedProcess[str]:
     ],
 )
 def test_no_race_is_found_and_values_are_those_of_numpy(name: str) -> None:
-    done = simulated(SCRIPT + CASES[name])
+    done = simulated("-c", SCRIPT + CASES[name])
     assert done.returncode == 0, done.stderr
     assert "data race" not in done.stdout + done.stderr
 
 
+@nightly
+def test_the_conformance_sample_has_no_race_and_stays_within_its_memory() -> None:
+    """Of all that it simulates: draws have an instruction that it lacks."""
+    done = simulated("-m", "tests.conformance.cases")
+    found = done.stdout + done.stderr
+    assert "data race" not in found and "Invalid" not in found
+    counts = re.search(r"^(\d+) of (\d+) agree$", done.stdout, re.MULTILINE)
+    assert counts is not None and int(counts[1]) >= 0.95 * int(counts[2]), counts
+
+
 def test_a_race_would_be_found() -> None:
     """The same product without its barriers."""
-    done = simulated(WITHOUT_BARRIERS + SCRIPT + CASES["product"])
+    done = simulated("-c", WITHOUT_BARRIERS + SCRIPT + CASES["product"])
     assert "data race at local memory" in done.stdout + done.stderr
