@@ -29,7 +29,14 @@ from tilegrad.base.failed import write_failed
 from tilegrad.base.forks import held_at_fork
 from tilegrad.device.backend import Backend, require_number
 from tilegrad.device.webgpu_adapters import find_adapter, wgpu_module
-from tilegrad.device.webgpu_handles import Binding, WebGPUMemory, WebGPUProgram, bindings
+from tilegrad.device.webgpu_handles import (
+    Binding,
+    WebGPUMemory,
+    WebGPUProgram,
+    bindings,
+    cause_of,
+    rounded_up,
+)
 from tilegrad.hardware import webgpu_target
 from tilegrad.ir.uop import UOp
 from tilegrad.runtime.protocol import Dims, Runtime
@@ -105,7 +112,7 @@ class WebGPURuntime(Runtime):
 
     def allocate(self, nbytes: int) -> WebGPUMemory:
         self._require_own_process()
-        size, most = _up(nbytes, _UNIT), int(self.limits["max-buffer-size"])
+        size, most = rounded_up(nbytes, _UNIT), int(self.limits["max-buffer-size"])
         if size > most:
             raise OutOfMemoryError(
                 f"allocate: a buffer of {nbytes} bytes is too large for {self.name}",
@@ -121,7 +128,7 @@ class WebGPURuntime(Runtime):
             except (self._wgpu.GPUOutOfMemoryError, MemoryError) as error:
                 raise MemoryError(nbytes) from error
             except self._wgpu.GPUError as error:
-                raise DeviceError(f"{self.name}: {_short(error)}") from None
+                raise DeviceError(f"{self.name}: {cause_of(error)}") from None
             self._serial += 1
             return WebGPUMemory(buffer, 0, nbytes, self._serial)
 
@@ -155,7 +162,7 @@ class WebGPURuntime(Runtime):
             return
         with self._lock:
             self._submit()
-            size = _up(data.nbytes, _WORD)
+            size = rounded_up(data.nbytes, _WORD)
             found = self._guarded(self.device.queue.read_buffer, handle.buffer, handle.offset, size)
         data.cast("B")[:] = memoryview(found).cast("B")[: data.nbytes]
 
@@ -178,7 +185,7 @@ class WebGPURuntime(Runtime):
                 source.offset,
                 target.buffer,
                 target.offset,
-                _up(nbytes, _WORD),
+                rounded_up(nbytes, _WORD),
             )
         return True
 
@@ -216,7 +223,7 @@ class WebGPURuntime(Runtime):
 
     def _refused(self, source: str, error: Exception) -> CompileError:
         lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-        first = next((line for line in lines if "error: " in line), _short(error))
+        first = next((line for line in lines if "error: " in line), cause_of(error))
         return CompileError(
             f"webgpu: {first.rpartition('error: ')[2].strip()}",
             kernel=source.partition(":")[0].removeprefix("// "),
@@ -322,7 +329,7 @@ class WebGPURuntime(Runtime):
         most = int(self.limits["max-storage-buffer-binding-size"])
         entries = []
         for number, each in enumerate(memory):
-            size = min(_up(each.nbytes, _UNIT), each.buffer.size - each.offset)
+            size = min(rounded_up(each.nbytes, _UNIT), each.buffer.size - each.offset)
             if size > most:
                 raise DeviceError(
                     f"{program.name}: {each.nbytes} bytes in one buffer of a kernel",
@@ -436,29 +443,19 @@ class WebGPURuntime(Runtime):
             return call(*arguments, **options)
         except wgpu.GPUOutOfMemoryError as error:
             raise OutOfMemoryError(
-                f"{self.name} has no room: {_short(error)}",
+                f"{self.name} has no room: {cause_of(error)}",
                 remedy="free tensors that are no longer needed, or use smaller batches",
             ) from None
         except (wgpu.GPUError, RuntimeError) as error:
             self._encoder = self._pass = None
             self._waiting = 0
-            text = _short(error)
+            text = cause_of(error)
             if "lost" in text.lower():
                 raise DeviceError(
                     f"{self.name}: the device is lost: {text}",
                     remedy="tensors on it are gone: start the process anew",
                 ) from None
             raise DeviceError(f"{self.name}: {text}") from None
-
-
-def _up(size: int, unit: int) -> int:
-    return -(-size // unit) * unit
-
-
-def _short(error: Exception) -> str:
-    """The cause in a driver's message, which is its last line."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return lines[-1] if lines else type(error).__name__
 
 
 def _target(runtime: WebGPURuntime) -> Target:

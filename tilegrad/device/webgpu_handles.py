@@ -1,11 +1,11 @@
-"""What the host holds of a WebGPU device: memory and programs."""
+"""What the host holds of a WebGPU device: memory, programs, and what errors say."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from typing import Any
 
-__all__ = ["Binding", "WebGPUMemory", "WebGPUProgram", "bindings"]
+__all__ = ["Binding", "WebGPUMemory", "WebGPUProgram", "bindings", "cause_of", "rounded_up"]
 
 
 @dataclass(frozen=True)
@@ -27,6 +27,17 @@ class Binding:
         if nbytes <= 0:
             return None
         return replace(memory, offset=memory.offset + self.first, nbytes=nbytes)
+
+
+def cause_of(error: Exception) -> str:
+    """The cause in a driver's message, which is its last line."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return lines[-1] if lines else type(error).__name__
+
+
+def rounded_up(size: int, unit: int) -> int:
+    """The least multiple of `unit` that is not below `size`."""
+    return -(-size // unit) * unit
 
 
 def bindings(text: str) -> tuple[Binding, ...]:

@@ -332,7 +332,7 @@ class HipSourceRuntime(HipRuntime):
         wait: bool = False,
     ) -> float | None:
         assert program.interface is not None
-        _, slots, codes = program.interface
+        _, slots, codes, _ = program.interface
         words = [struct.pack("<Q", handles[slot]) for slot in slots]
         words += [struct.pack(code, value) for code, value in zip(codes, variables, strict=True)]
         # The library copies them before it returns.
