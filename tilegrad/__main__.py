@@ -32,18 +32,20 @@ from tilegrad.device.registry import Device
 def devices() -> str:
     """A row per kind of device: what it is, or why it cannot be used, and what to do."""
     rows = []
+    width = max(map(len, Device))
     for name in Device:
         mark = "*" if name == Device.DEFAULT else " "
+        head = f"{mark} {name:{width}s}"
         if name == "DISK":
             # Not one device: each file is one.
-            rows.append(f"{mark} {name:7s} usable    a file, as in DISK:weights.bin")
+            rows.append(f"{head} usable    a file, as in DISK:weights.bin")
             continue
         why, remedy = Device.refusal(name)
         if why:
-            rows.append(f"{mark} {name:7s} not here  {why.removeprefix(f'{name}: ')}")
-            rows += [f"{'':20}{remedy}"] if remedy else []
+            rows.append(f"{head} not here  {why.removeprefix(f'{name}: ')}")
+            rows += [f"{'':{len(head) + 11}}{remedy}"] if remedy else []
         else:
-            rows.append(f"{mark} {name:7s} usable    {_described(name)}")
+            rows.append(f"{head} usable    {_described(name)}")
     like = (
         "  NULL and EMU take the code of another device: NULL:CUDA:sm_90 compiles, EMU:CL runs it"
     )

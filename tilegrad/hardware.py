@@ -420,6 +420,7 @@ def webgpu_target(
     block_lanes: int = 256,
     shared_bytes: int = 16 << 10,
     most_buffers: int = 8,
+    bound_bytes: int = 128 << 20,
 ) -> Target:
     """What WebGPU promises of any adapter (W3C, WebGPU, limits), or what one has beyond. Its
     functions are too inexact, its fma may round twice, and there is no bfloat16.
@@ -441,6 +442,7 @@ def webgpu_target(
         block_lanes=block_lanes,
         most_blocks=65535,
         most_buffers=most_buffers,
+        bound_bytes=bound_bytes,
         view_bytes=256,
         cache_bytes=(16 << 10, 1 << 20),
         has_fma=False,

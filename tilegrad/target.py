@@ -165,6 +165,8 @@ class Target:
             limit.
         block_lanes: lanes of a block at most.
         most_buffers: buffers that one kernel may use; 0 where that is no limit.
+        bound_bytes: bytes of a buffer that one binding of a kernel holds, where a larger buffer is
+            several; 0 where that is no limit.
         view_bytes: what the offset of a view into a buffer is a multiple of.
         threads: work items that run at once where a launch is split into chunks; 0 where it is not.
         cache_bytes: sizes of the caches from the nearest outward; the last is shared.
@@ -217,6 +219,7 @@ class Target:
     block_lanes: int = 1
     most_blocks: int = 0
     most_buffers: int = 0
+    bound_bytes: int = 0
     view_bytes: int = 64
     threads: int = 0
     cache_bytes: tuple[int, ...] = (32 << 10, 1 << 20, 16 << 20)

@@ -79,6 +79,7 @@ def test_every_switch_may_have_the_prefix_which_then_counts() -> None:
     ("name", "value", "says"),
     [
         ("DEVICE", "EMU", "write TILEGRAD_DEVICE=EMU"),
+        ("DEV", "CL", "write TILEGRAD_DEVICE=CL"),
         ("THREADS", "1", "write TILEGRAD_THREADS=1"),
         ("VIZ", "1", "`python -m tilegrad show FILE` prints each stage of each kernel"),
         ("DEUBG", "2", "did you mean DEBUG?"),
@@ -94,7 +95,9 @@ def test_a_variable_that_looks_like_a_switch_draws_a_warning(
     assert f"{name}={value} {IGNORED}{says}" in result.stderr
 
 
-@pytest.mark.parametrize("name", ["CACHE", "DEBUGINFOD_URLS", "HOME", "JITTER", "debug", "LANG"])
+@pytest.mark.parametrize(
+    "name", ["CACHE", "DEV", "DEBUGINFOD_URLS", "HOME", "JITTER", "debug", "LANG"]
+)
 def test_a_variable_of_another_program_draws_no_warning(name: str) -> None:
     assert in_process(SHOW, **{name: "1"}).stderr == ""
 

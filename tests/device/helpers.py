@@ -6,6 +6,7 @@ import contextlib
 import functools
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -14,16 +15,20 @@ from tilegrad import Context, Device, Tensor
 from tilegrad.device.backend import Backend
 from tilegrad.hardware import webgpu_target
 from tilegrad.runtime.protocol import Runtime
+from tilegrad.target import Target
 
 __all__ = [
-    "LEAST", "check_a_row_softmax", "check_threads_share_a_kernel", "needs", "registered",
-    "with_least_adapter",
+    "LEAST", "SMALL", "check_a_row_softmax", "check_threads_share_a_kernel", "needs", "registered",
+    "with_least_adapter", "with_small_bindings",
 ]  # fmt: skip
 
 LEAST = "LEAST"
 """The device WEBGPU with the target that every adapter can run: without float16 and float64, with
 8 buffers in a kernel.
 """
+
+SMALL = "SMALL"
+"""The device WEBGPU with 1024 bytes of a buffer in a binding."""
 
 
 def needs(kind: str) -> pytest.MarkDecorator:
@@ -35,20 +40,34 @@ def needs(kind: str) -> pytest.MarkDecorator:
 @contextlib.contextmanager
 def with_least_adapter() -> Iterator[None]:
     """The device `LEAST` is known."""
+    with _with_adapter(LEAST, webgpu_target()):
+        yield
+
+
+@contextlib.contextmanager
+def with_small_bindings() -> Iterator[None]:
+    """The device `SMALL` is known."""
+    target = replace(webgpu_target(), most_buffers=32, bound_bytes=1024)
+    with _with_adapter(SMALL, target):
+        yield
+
+
+@contextlib.contextmanager
+def _with_adapter(called: str, target: Target) -> Iterator[None]:
+    """The device WEBGPU is known as one that has a `target`."""
     from tilegrad.device import webgpu
 
     def factory(name: str) -> Backend:
-        real, target = Device["WEBGPU"], webgpu_target()
+        real = Device["WEBGPU"]
         render = functools.partial(webgpu._render_for, target)
-        return Backend(
-            name, target, render, real.compile, real.runtime, compiler=f"{real.compiler} least"
-        )
+        compiler = f"{real.compiler} {called}"
+        return Backend(name, target, render, real.compile, real.runtime, compiler=compiler)
 
-    Device.register(LEAST, factory)
+    Device.register(called, factory)
     try:
         yield
     finally:
-        Device.unregister(LEAST)
+        Device.unregister(called)
 
 
 @contextlib.contextmanager

@@ -28,7 +28,7 @@ from tilegrad.device import amd
 from tilegrad.device.backend import Backend
 from tilegrad.hardware import amd_target
 from tilegrad.runtime.code_object import code_object, kernel_facts, metadata
-from tilegrad.runtime.hip import HipRuntime, gpu_architectures
+from tilegrad.runtime.hip import HipRuntime, gpu_architectures, visible_architectures
 from tilegrad.target import MatrixUnit
 
 ARCHITECTURES = ("gfx90a", "gfx942", "gfx1100", "gfx1201")
@@ -487,6 +487,31 @@ def test_architectures_are_those_of_the_topology(tmp_path: Path) -> None:
     assert gpu_architectures(str(tmp_path / "none")) == {}
 
 
+def test_the_library_may_hide_gpus_of_the_topology(tmp_path: Path) -> None:
+    """A processor's own GPU, and two others; the library counts the last one, then the first."""
+    gpus = [(100306, 0x300), (110000, 0xC108), (120001, 0xC200)]
+    for number, (version, place) in enumerate(gpus):
+        node = tmp_path / str(number)
+        node.mkdir()
+        text = f"location_id {place}\ndomain 1\ngfx_target_version {version}\n"
+        (node / "properties").write_text(text)
+
+    class Visible(FakeLibrary):
+        at = (b"0001:C2:00.0", b"0001:03:00.0")
+
+        def hipDeviceGetPCIBusId(self, text: Any, size: int, number: int) -> int:
+            text.value = self.at[number]
+            return 0
+
+    assert visible_architectures(Visible(gpus=2), str(tmp_path)) == ["gfx1201", "gfx1036"]
+    # A library that does not tell counts them as the driver lists them.
+    silent = FakeLibrary(gpus=2)
+    silent.refusal = "hipDeviceGetPCIBusId"
+    assert visible_architectures(silent, str(tmp_path)) == ["gfx1036", "gfx1100"]
+    silent.refusal = "hipInit"
+    assert visible_architectures(silent, str(tmp_path)) == []
+
+
 def test_a_device_that_is_not_here_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     def absent(name: str) -> Any:
         raise OSError(f"{name}: cannot open shared object file")
@@ -495,6 +520,7 @@ def test_a_device_that_is_not_here_says_so(monkeypatch: pytest.MonkeyPatch) -> N
     with pytest.raises(DeviceError, match="libamdhip64 cannot be loaded") as caught:
         amd.backend("AMD")
     assert "hip-runtime-amd" in caught.value.details["remedy"]
+    assert "AMD:KFD" in caught.value.details["remedy"]
     with pytest.raises(DeviceError, match="names an architecture, not a GPU"):
         amd.backend("AMD:GFX942")
     with pytest.raises(DeviceError, match="'gfx1' is no architecture"):

@@ -146,7 +146,7 @@ def test_what_the_compiler_says_is_told() -> None:
     compiler = Compiler("kernel.hip:2:9: error: unknown type name 'flot'\n 1 error generated.")
     backend = hip.opened("HIP", FakeLibrary(), compiler, ["gfx1100"])
     with pytest.raises(CompileError, match="hip: unknown type name 'flot'") as caught:
-        backend.compile("// add: 0 | \nflot x;")
+        backend.compile("// add: 0 | | 1 1 1\nflot x;")
     assert caught.value.details["kernel"] == "add" and not compiler.programs
     with pytest.raises(CompileError):
         compile_hip(compiler, "flot x;", "gfx1100")

@@ -24,7 +24,7 @@ from tilegrad.device.metal import MetalRuntime
 pytestmark = pytest.mark.skipif(not IS_KNOWN, reason="the jump of this processor is not known")
 runs = pytest.mark.skipif(not SHIMS["METAL"].is_here, reason="no C++ compiler is here")
 
-KERNEL = b"""// add: 0 2 | <i
+KERNEL = b"""// add: 0 2 | <i | 4 1 1
 #include <metal_stdlib>
 using namespace metal;
 kernel void add(device int* data0, device int* data2, constant int& n, \
@@ -137,6 +137,64 @@ def test_the_order_of_calls(runtime: MetalRuntime, fake: FakeMetal) -> None:
             ("CommandBuffer", "GPUEndTime"),
             ("CommandBuffer", "release"),
         ]
+
+
+@runs
+@pytest.mark.row("M7.7")
+def test_launches_of_a_sequence_share_command_buffers(
+    runtime: MetalRuntime, fake: FakeMetal
+) -> None:
+    """Forty launches, each of which adds to what the one before has written."""
+    program, memory = runtime.load("add", KERNEL), runtime.allocate(64)
+    numbers = np.arange(8, dtype=np.int32)
+    runtime.copy_in(memory, memoryview(numbers).cast("B"))
+    run = runtime.sequence([(program, 4, (2, 1, 1))] * 40, True)
+    fake.calls.clear()
+    run([memory, memory, memory, 1] * 40)
+    assert fake.calls.count(("CommandQueue", "commandBuffer")) == 2
+    assert sum(name.startswith("dispatchThreadgroups") for _, name in fake.calls) == 40
+    found = bytearray(64)
+    runtime.copy_out(memoryview(found), memory)
+    assert np.frombuffer(found, np.int32)[:8].tolist() == [*range(40, 48)]
+    assert "CommandBuffer" not in fake.alive()
+
+
+@runs
+@pytest.mark.row("M4.2", "M4.16")
+def test_a_captured_function_is_one_command_buffer(
+    device: str, fake: FakeMetal, capsys: pytest.CaptureFixture[str]
+) -> None:
+    @jit
+    def step(x: Tensor) -> Tensor:
+        rows = (x * 2).softmax(1).contiguous()
+        return (rows.sum(0).contiguous() + 1).realize()
+
+    values = np.random.default_rng(4).standard_normal((40, 24)).astype(np.float32)
+    powers = np.exp(2 * values.astype(np.float64))
+    wanted = (powers / powers.sum(1, keepdims=True)).sum(0) + 1
+    with Context(DEBUG=1):
+        for _ in range(4):
+            x = Tensor(values).realize()
+            fake.calls.clear()
+            found = step(x)
+            count = fake.calls.count(("CommandQueue", "commandBuffer"))
+            np.testing.assert_allclose(found.numpy(), wanted, rtol=1e-5)
+    launches = sum(name.startswith("dispatchThreadgroups") for _, name in fake.calls)
+    assert count == 1 and launches > 1
+    assert f"JIT GRAPHing batch with {launches} kernels on device" in capsys.readouterr().out
+
+
+def test_a_sequence_that_fails_names_its_kernels(runtime: MetalRuntime, fake: FakeMetal) -> None:
+    program, memory = runtime.load("add", KERNEL), runtime.allocate(64)
+    fake.fails = ("Caused GPU Timeout Error", 2)
+    runtime.sequence([(program, 4, (1, 1, 1))] * 3, True)([memory, memory, memory, 1] * 3)
+    with pytest.raises(DeviceError, match="add: Caused GPU Timeout Error"):
+        runtime.synchronize()
+    fake.lanes = 2
+    small = runtime.load("add", KERNEL)
+    with pytest.raises(DeviceError, match="4 lanes in a block"):
+        runtime.sequence([(small, 4, (1, 1, 1))], True)([memory, memory, memory, 1])
+    assert "CommandBuffer" not in fake.alive()
 
 
 @runs

@@ -123,7 +123,7 @@ def test_a_float_that_no_integer_holds_saturates_and_nan_is_zero() -> None:
 
 
 def test_a_kernel_may_have_no_use_for_some_of_its_memory(runtime: OpenCLRuntime) -> None:
-    source = "// f: 0 2 |\n__kernel void f(__global float* data0, __global float* data2) "
+    source = "// f: 0 2 | | 1 1 1\n__kernel void f(__global float* data0, __global float* data2) "
     source += "{ data0[0] = data2[0] * 2; }\n"
     program = runtime.load("f", runtime.compile(source))
     backend = Device["CL"]
@@ -358,7 +358,7 @@ def test_a_source_that_is_refused_names_kernel_lines_and_file(
 
 
 def test_a_block_over_the_limit_is_refused(runtime: OpenCLRuntime) -> None:
-    source = "// f: 0 |\n__kernel void f(__global float* data0) { data0[0] = 1.0f; }\n"
+    source = "// f: 0 | | 1 1 1\n__kernel void f(__global float* data0) { data0[0] = 1.0f; }\n"
     program = runtime.load("f", runtime.compile(source))
     memory = Device["CL"].buffer(1, dtypes.float32)
     too_many = int(runtime.device.max_work_group_size) * 2

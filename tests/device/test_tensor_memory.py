@@ -132,6 +132,10 @@ def test_results_are_loaded_from_where_the_unit_puts_them(name: str) -> None:
             lane = warp % 4 * 32 + half * height
             np.testing.assert_array_equal(part[..., 0], lane + rows)
             np.testing.assert_array_equal(part[..., 1], warp // 4 * columns + columns_of)
+    # An atom of 16x256b is the fragment of the results of `mma.sync`, another table of the ISA.
+    (mma,) = [each for each in TARGET.matrix_units if each.name == "mma.m16n8k16.float16.float32"]
+    atom = np.stack(tensor_memory.fragment("16x256b", 1)[:2], -1)
+    np.testing.assert_array_equal(atom, mma.c_layout)
     # Every element of both operands is read by one lane.
     for layout, sizes in ((unit.a_layout, (128, unit.k)), (unit.b_layout, (unit.k, unit.n))):
         positions = [position for lane in layout for position in lane]

@@ -12,7 +12,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.device.helpers import LEAST, check_threads_share_a_kernel, needs, with_least_adapter
+from tests.device.helpers import (
+    LEAST,
+    SMALL,
+    check_threads_share_a_kernel,
+    needs,
+    with_least_adapter,
+    with_small_bindings,
+)
 from tilegrad import Context, Device, GlobalCounters, Tensor, Variable, jit
 from tilegrad.base.dtype import dtypes
 from tilegrad.base.errors import CompileError, DeviceError, OutOfMemoryError
@@ -303,6 +310,48 @@ def test_more_bytes_than_a_kernel_may_bind_are_refused_with_the_limit(
             (x * 5 + 2).numpy()
         assert "4096 on" in str(caught.value)
     assert (x * 5 + 3).sum().item() == 8 * 4096
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "int16", "float16", "int32", "float32", "int64"])
+def test_a_buffer_of_more_bytes_than_a_binding_holds_is_bound_in_slices(dtype: str) -> None:
+    """Elements of each width, one at a time and as vectors, loaded and stored on both sides of
+    where a slice ends.
+    """
+    with with_small_bindings():
+        for size in (1024, 2051):
+            values = np.arange(size) % 100
+            x = on(values.astype(dtype), SMALL)
+            assert (x + 3).tolist() == (values + 3).tolist()
+            assert x[1:].tolist() == values[1:].tolist()
+            assert x.flip(0).pad(((3, 2),)).tolist() == [0] * 3 + values[::-1].tolist() + [0] * 2
+
+
+@pytest.mark.parametrize("dtype", ["float32", "int32", "uint8"])
+def test_rows_of_a_buffer_in_slices_that_meet_are_added(dtype: str) -> None:
+    """Of dtypes with and without atomics."""
+    values = np.random.default_rng(1).integers(0, 4, (200, 8)).astype(dtype)
+    rows = np.random.default_rng(2).integers(0, 190, 200)
+    wanted = np.ones((190, 8), dtype)
+    np.add.at(wanted, rows, values)
+    with with_small_bindings():
+        start = on(np.ones((190, 8), dtype), SMALL)
+        found = start.index_add(0, on(rows, SMALL), on(values, SMALL))
+        np.testing.assert_array_equal(found.numpy(), wanted)
+
+
+def test_products_of_buffers_in_slices_are_those_of_numpy() -> None:
+    a, b = array(40, 48), array(48, 50, seed=1)
+    with with_small_bindings():
+        found = (on(a, SMALL) @ on(b, SMALL)).softmax(1).numpy()
+    powers = np.exp(a.astype(np.float64) @ b)
+    np.testing.assert_allclose(found, powers / powers.sum(1, keepdims=True), rtol=1e-4)
+
+
+def test_a_plan_for_a_range_of_sizes_runs_where_memory_ends_before_a_slice() -> None:
+    with with_small_bindings(), Context(SIZES=1):
+        for size in (600, 300, 100, 5, 599):
+            x = on(np.arange(size, dtype=np.float32), SMALL)
+            assert (x * 2 + 1).tolist() == (np.arange(size) * 2 + 1).tolist()
 
 
 @pytest.mark.row("M7.3")

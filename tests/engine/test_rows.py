@@ -223,6 +223,12 @@ print("now", GlobalCounters.kernel_count, GlobalCounters.global_ops, GlobalCount
     assert rate == pytest.approx(28000 / (ms * 1e-3) / 1e9, abs=0.02, rel=0.2)
 
 
+def test_of_a_device_that_runs_nothing_the_summary_has_no_rate(tmp_path: Path) -> None:
+    code = "Tensor.empty(1000, device='NULL:CUDA').add(1).realize()\n"
+    line = script(tmp_path, code, DEBUG=2).splitlines()[-1]
+    assert re.match(r"avg: +0\.00 GFLOPS +0\.00 GB/s +total: +1 kernels", line), line
+
+
 def test_a_quiet_run_has_no_summary(tmp_path: Path) -> None:
     assert script(tmp_path, "print((Tensor([1, 2]) + 1).tolist())\n", DEBUG=0) == "[2, 3]\n"
 

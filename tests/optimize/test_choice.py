@@ -96,6 +96,16 @@ def test_open_copies_are_counted(seed: int) -> None:
     assert open_share((at >= low) & (at < high), axes) == 1.0
 
 
+@pytest.mark.parametrize("extents", [(768, 8192, 800), (800, 768, 8192), (3, 1 << 20, 1 << 20)])
+def test_the_open_share_of_a_long_sum_is_not_counted_one_by_one(extents: tuple[int, ...]) -> None:
+    """Axes that count on from each other are one, in whatever order the longest stands."""
+    axes = [UOp.range(extent, number) for number, extent in enumerate(extents)]
+    at, total = UOp.const(dtypes.index, 0), 1
+    for axis, extent in zip(axes, extents, strict=True):
+        at, total = at * extent + axis, total * extent
+    assert open_share(at < total - total // 4, ()) == pytest.approx(0.75, rel=1e-9)
+
+
 def test_a_product_that_is_summed_is_one_instruction() -> None:
     plain = estimate(MATMUL, CPU)
     (total,) = [node for node in MATMUL.toposort() if node.op is Ops.REDUCE]

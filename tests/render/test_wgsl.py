@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from tests.render import programs
@@ -46,6 +48,31 @@ def test_a_kernel_names_its_memory_its_lanes_and_its_position() -> None:
 @pytest.mark.parametrize("name", ["let", "vec3", "fn", "f32", "sin", "main"])
 def test_a_kernel_with_a_name_of_the_language_gets_another(name: str) -> None:
     assert f"fn {name}_(" in FULL.render(name, programs.single_add_cast())
+
+
+@pytest.mark.parametrize(
+    ("most", "head"),
+    [
+        (8, "0@0:1024 0@1024: 1@0:1024 1@1024:2048 1@2048:"),
+        # Not all slices can be bound: of what has few, all.
+        (4, "0@0:1024 0@1024: 1@0:1024 1@1024:"),
+        (2, "0 1"),
+    ],
+)
+def test_a_buffer_larger_than_a_binding_is_bound_in_slices(most: int, head: str) -> None:
+    """500 and 700 floats, where a binding has 256; each load and store chooses its slice."""
+    narrow = replace(webgpu_target(), most_buffers=most, bound_bytes=1024)
+    lane = special("lidx0", 500)
+    first, second = (
+        UOp(Ops.DEFINE_GLOBAL, dtypes.float32.ptr(size), (), slot)
+        for slot, size in enumerate((500, 700))
+    )
+    store = UOp(Ops.STORE, dtypes.void, (first, lane, load(second, lane + 200)))
+    text = WGSLRenderer(narrow).render("E_500", [UOp.sink(store)])
+    assert text.splitlines()[0] == f"// E_500: {head} | -1"
+    assert ("write_data0(u32(" in text) is (most > 2)
+    for name in ("data0_1", "data1_2"):
+        assert (f"{name}: array<f32>;" in text) is (f"{name[4]}@{1024 * int(name[-1])}:" in head)
 
 
 def test_half_needs_a_directive_before_all_else() -> None:

@@ -228,6 +228,8 @@ def _meant(key: str, value: str) -> str:
     if key in _PREFIXED:
         # A folder or a name may be meant for any program.
         return "" if key in ("CACHE", "SEARCH") else f"write {_PREFIX}{key}={value}"
+    if key == "DEV" and value.partition(":")[0].isupper():
+        return f"write {_PREFIX}DEVICE={value}"
     if key == "VIZ":
         return "`python -m tilegrad show FILE` prints each stage of each kernel"
     near = [name for name in _FIELDS if name not in _PREFIXED and _is_near(key, name)]

@@ -65,7 +65,7 @@ def backend(name: str, runtime: Runtime | None = None) -> Backend:
 
 def _opened(name: str) -> tuple[str, Runtime]:
     """The GPU that `name` asks for: its architecture, and its runtime."""
-    from tilegrad.runtime.hip import HipRuntime, gpu_architectures, open_library
+    from tilegrad.runtime.hip import HipRuntime, open_library, visible_architectures
 
     rest = name.partition(":")[2]
     if rest == "KFD":
@@ -79,14 +79,14 @@ def _opened(name: str) -> tuple[str, Runtime]:
             remedy=f"NULL:{name} compiles for it and runs nothing",
         )
     number, library = int(rest or 0), open_library()
-    found = gpu_architectures()
+    found = visible_architectures(library)
     if number >= len(found):
         raise DeviceError(
             f"AMD: there is no GPU number {number}",
-            found=", ".join(found.values()) or "none",
+            found=", ".join(found) or "none",
             remedy="load the kernel's driver, amdgpu",
         )
-    return list(found.values())[number], HipRuntime(library, number)
+    return found[number], HipRuntime(library, number)
 
 
 def _opened_by_driver() -> tuple[str, Runtime]:

@@ -19,7 +19,7 @@ from tilegrad.base.failed import refused
 from tilegrad.device.backend import Backend, arch_of
 from tilegrad.hardware import hip_target
 from tilegrad.ir.uop import UOp
-from tilegrad.runtime.hip import HipSourceRuntime, gpu_architectures, open_library
+from tilegrad.runtime.hip import HipSourceRuntime, open_library, visible_architectures
 from tilegrad.runtime.interface import heading
 from tilegrad.runtime.protocol import Runtime
 
@@ -75,7 +75,7 @@ def backend(name: str, runtime: Runtime | None = None) -> Backend:
     from tilegrad.compile.hiprtc import open_compiler
 
     library = open_library("HIP")
-    return opened(name, library, open_compiler(), list(gpu_architectures().values()))
+    return opened(name, library, open_compiler(), visible_architectures(library))
 
 
 def opened(name: str, library: Any, compiler: Any, architectures: Sequence[str]) -> Backend:

@@ -2,7 +2,8 @@
 
     render    tilegrad.render.metal     the Metal shading language
     compile   the system                which keeps what it made of a text
-    run       here                      shared memory, one queue, a command buffer for each launch
+    run       here                      shared memory, one queue, a command buffer for each launch;
+                                        one for those of a captured function
 
 `METAL` is the GPU that the system prefers. `NULL:METAL` and `EMU:METAL` need none.
 """
@@ -18,6 +19,7 @@ import time
 import weakref
 from collections import deque
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from tilegrad.base.errors import CompileError, DeviceError, OutOfMemoryError
@@ -39,6 +41,9 @@ _SHARED = 0
 _FAILED, _NO_ROOM = 5, 8
 # A queue holds 64 command buffers; a launch beyond them would wait for the first.
 _MOST_PENDING = 32
+# Launches of one command buffer: the GPU begins while the next ones are encoded, and the system
+# ends a command buffer that keeps the GPU for seconds.
+_MOST_TOGETHER = 32
 
 
 class _Size(ctypes.Structure):
@@ -47,12 +52,25 @@ class _Size(ctypes.Structure):
     _fields_ = [(name, ctypes.c_size_t) for name in ("width", "height", "depth")]
 
 
-class MetalMemory(NamedTuple):
+@dataclass(frozen=True)
+class MetalMemory:
     """Bytes of a buffer from an offset on."""
 
     buffer: int
     address: int
     offset: int
+
+    def __add__(self, nbytes: int) -> MetalMemory:
+        """What begins `nbytes` behind it."""
+        return replace(self, offset=self.offset + nbytes)
+
+
+class _Launch(NamedTuple):
+    program: MetalProgram
+    handles: Sequence[MetalMemory]
+    variables: Sequence[int]
+    blocks: Dims
+    lanes: Dims
 
 
 class MetalProgram:
@@ -132,7 +150,7 @@ class MetalRuntime(Runtime):
             ctypes.memmove(address_of(data), handle.address + handle.offset, data.nbytes)
 
     def view(self, handle: MetalMemory, offset: int, nbytes: int) -> MetalMemory:
-        return handle._replace(offset=handle.offset + offset)
+        return handle + offset
 
     def transfer(
         self, target: MetalMemory, source: Any, source_runtime: Runtime, nbytes: int
@@ -235,44 +253,58 @@ class MetalRuntime(Runtime):
         wait: bool = False,
     ) -> float | None:
         self._require_own_process()
-        self._check_limits(program, local_size)
+        with self._lock:
+            self._commit([_Launch(program, handles, variables, global_size, local_size)])
+            return self._wait_for_last() if wait else None
+
+    def sequence(
+        self, launches: Sequence[tuple[Any, int, Dims]], is_small: bool
+    ) -> Callable[[Sequence[Any]], None]:
+        """The launches as few command buffers. What one of them has written, the next one sees."""
+
+        def run(given: Sequence[Any]) -> None:
+            self._require_own_process()
+            made, start = [], 0
+            for program, count, blocks in launches:
+                codes, block = program.interface.codes, program.interface.block
+                own = given[start : start + count]
+                memory = own[: count - len(codes)]
+                made.append(_Launch(program, memory, own[len(memory) :], blocks, block))
+                start += count
+            with self._lock:
+                for first in range(0, len(made), _MOST_TOGETHER):
+                    self._commit(made[first : first + _MOST_TOGETHER])
+
+        return run
+
+    def _commit(self, launches: Sequence[_Launch]) -> None:
+        """Hand over launches as one command buffer, which runs them one after the other."""
         objc = self._objc
-        with self._lock, objc.pool():
+        for launch in launches:
+            self._check_limits(launch.program, launch.lanes)
+        with objc.pool():
             commands: int = objc.send(self._queue, "commandBuffer")
             encoder = objc.send(commands, "computeCommandEncoder")
             try:
-                self._encode(encoder, program, handles, variables)
-                objc.send(
-                    encoder,
-                    "dispatchThreadgroups:threadsPerThreadgroup:",
-                    _Size(*global_size),
-                    _Size(*local_size),
-                    result=None,
-                )
+                for launch in launches:
+                    self._encode(encoder, launch)
             finally:
                 # An encoder that goes without it ends the process.
                 objc.send(encoder, "endEncoding", result=None)
             # It outlives the pool: whoever waits for it gives it back.
             objc.send(commands, "retain")
             objc.send(commands, "commit", result=None)
-            self._pending.append((program.interface.name, commands))
-            if wait:
-                return self._wait_for_last()
-            if len(self._pending) >= _MOST_PENDING:
-                began = time.perf_counter()
-                self._finish(*self._pending.popleft())
-                self.waited(time.perf_counter() - began)
-        return None
+        names = dict.fromkeys([launch.program.interface.name for launch in launches])
+        self._pending.append((", ".join(names), commands))
+        if len(self._pending) >= _MOST_PENDING:
+            began = time.perf_counter()
+            self._finish(*self._pending.popleft())
+            self.waited(time.perf_counter() - began)
 
-    def _encode(
-        self,
-        encoder: int,
-        program: MetalProgram,
-        handles: Sequence[MetalMemory],
-        variables: Sequence[int],
-    ) -> None:
-        """The kernel and its arguments: memory first, then integers."""
-        objc, (_, slots, codes) = self._objc, program.interface
+    def _encode(self, encoder: int, launch: _Launch) -> None:
+        """The kernel, its arguments, memory first, then integers, and its blocks."""
+        program, handles, variables, blocks, lanes = launch
+        objc, (_, slots, codes, _) = self._objc, program.interface
         objc.send(encoder, "setComputePipelineState:", Object(program.pipeline), result=None)
         for number, slot in enumerate(slots):
             memory = handles[slot]
@@ -294,6 +326,13 @@ class MetalRuntime(Runtime):
                 Count(number),
                 result=None,
             )
+        objc.send(
+            encoder,
+            "dispatchThreadgroups:threadsPerThreadgroup:",
+            _Size(*blocks),
+            _Size(*lanes),
+            result=None,
+        )
 
     def _check_limits(self, program: MetalProgram, local_size: Dims) -> None:
         """Raise DeviceError if a block has more lanes than the GPU runs of this kernel."""

@@ -23,7 +23,8 @@ from tilegrad.device.nv_runtime import NVRuntime, heading
 from tilegrad.hardware import BYTE_FLOATS, cuda_target, nvidia_units
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp
-from tilegrad.runtime.protocol import Dims, Runtime
+from tilegrad.runtime.interface import block_of
+from tilegrad.runtime.protocol import Runtime
 from tilegrad.target import Target
 
 __all__ = ["backend", "find_device", "heading_of", "nv_target", "opened", "release"]
@@ -70,14 +71,6 @@ def _number(arch: str) -> int:
     return int("".join(letter for letter in arch if letter.isdigit()))
 
 
-def _block(program: Sequence[UOp]) -> Dims:
-    sizes = [1, 1, 1]
-    for node in program:
-        if node.op is Ops.SPECIAL and node.arg[0].startswith("lidx"):
-            sizes[int(node.arg[0][-1])] = int(node.vmax) + 1
-    return tuple(sizes)
-
-
 def asked_bytes(program: Sequence[UOp]) -> int:
     """Bytes of shared memory that a launch must ask for."""
     from tilegrad.render.shared_memory import shared_layout
@@ -93,7 +86,7 @@ def heading_of(function: str, program: Sequence[UOp]) -> str:
     slots = sorted(node.arg for node in program if node.op is Ops.DEFINE_GLOBAL)
     variables = sum(node.op is Ops.DEFINE_VAR for node in program)
     maps = [map_text(source.arg, _itemsize(source), matrix) for source, matrix in maps_of(program)]
-    return heading(function, slots, variables, _block(program), asked_bytes(program), maps)
+    return heading(function, slots, variables, block_of(program), asked_bytes(program), maps)
 
 
 def _itemsize(memory: UOp) -> int:

@@ -256,7 +256,7 @@ class OpenCLRuntime(Runtime):
         return OpenCLProgram(
             name,
             kernel,
-            *Interface.read(head.decode())[1:],
+            *Interface.read(head.decode())[1:3],
             int(kernel.get_work_group_info(info.WORK_GROUP_SIZE, self.device)),
             int(kernel.get_work_group_info(info.LOCAL_MEM_SIZE, self.device)),
         )

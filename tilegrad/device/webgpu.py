@@ -29,7 +29,14 @@ from tilegrad.base.failed import write_failed
 from tilegrad.base.forks import held_at_fork
 from tilegrad.device.backend import Backend, require_number
 from tilegrad.device.webgpu_adapters import find_adapter, wgpu_module
-from tilegrad.device.webgpu_handles import WebGPUMemory, WebGPUProgram
+from tilegrad.device.webgpu_handles import (
+    Binding,
+    WebGPUMemory,
+    WebGPUProgram,
+    bindings,
+    cause_of,
+    rounded_up,
+)
 from tilegrad.hardware import webgpu_target
 from tilegrad.ir.uop import UOp
 from tilegrad.runtime.protocol import Dims, Runtime
@@ -98,12 +105,14 @@ class WebGPURuntime(Runtime):
             layout=self._record_layout, entries=[{"binding": 0, "resource": resource}]
         )
         self._clock: Any = None
+        # Memory for slices that have none, by slot and first byte.
+        self._spare: dict[tuple[int, int], WebGPUMemory] = {}
 
     # memory
 
     def allocate(self, nbytes: int) -> WebGPUMemory:
         self._require_own_process()
-        size, most = _up(nbytes, _UNIT), int(self.limits["max-buffer-size"])
+        size, most = rounded_up(nbytes, _UNIT), int(self.limits["max-buffer-size"])
         if size > most:
             raise OutOfMemoryError(
                 f"allocate: a buffer of {nbytes} bytes is too large for {self.name}",
@@ -119,7 +128,7 @@ class WebGPURuntime(Runtime):
             except (self._wgpu.GPUOutOfMemoryError, MemoryError) as error:
                 raise MemoryError(nbytes) from error
             except self._wgpu.GPUError as error:
-                raise DeviceError(f"{self.name}: {_short(error)}") from None
+                raise DeviceError(f"{self.name}: {cause_of(error)}") from None
             self._serial += 1
             return WebGPUMemory(buffer, 0, nbytes, self._serial)
 
@@ -153,7 +162,7 @@ class WebGPURuntime(Runtime):
             return
         with self._lock:
             self._submit()
-            size = _up(data.nbytes, _WORD)
+            size = rounded_up(data.nbytes, _WORD)
             found = self._guarded(self.device.queue.read_buffer, handle.buffer, handle.offset, size)
         data.cast("B")[:] = memoryview(found).cast("B")[: data.nbytes]
 
@@ -176,7 +185,7 @@ class WebGPURuntime(Runtime):
                 source.offset,
                 target.buffer,
                 target.offset,
-                _up(nbytes, _WORD),
+                rounded_up(nbytes, _WORD),
             )
         return True
 
@@ -214,7 +223,7 @@ class WebGPURuntime(Runtime):
 
     def _refused(self, source: str, error: Exception) -> CompileError:
         lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-        first = next((line for line in lines if "error: " in line), _short(error))
+        first = next((line for line in lines if "error: " in line), cause_of(error))
         return CompileError(
             f"webgpu: {first.rpartition('error: ')[2].strip()}",
             kernel=source.partition(":")[0].removeprefix("// "),
@@ -225,8 +234,8 @@ class WebGPURuntime(Runtime):
     def load(self, name: str, binary: bytes) -> WebGPUProgram:
         source = binary.decode()
         head = source.partition("\n")[0].partition(":")[2]
-        slots_text, _, count = head.partition("|")
-        slots, variables = tuple(map(int, slots_text.split())), int(count)
+        bound, _, count = head.partition("|")
+        takes, variables = bindings(bound), int(count)
         module = self._module(source)
         with self._lock:
             try:
@@ -237,7 +246,7 @@ class WebGPURuntime(Runtime):
                             "visibility": self._wgpu.ShaderStage.COMPUTE,
                             "buffer": {"type": "storage"},
                         }
-                        for number in range(len(slots))
+                        for number in range(len(takes))
                     ]
                 )
                 records = [self._record_layout] if variables >= 0 else []
@@ -249,7 +258,7 @@ class WebGPURuntime(Runtime):
                 )
             except self._wgpu.GPUError as error:
                 raise self._refused(source, error) from None
-        return WebGPUProgram(name, pipeline, layout, slots, variables)
+        return WebGPUProgram(name, pipeline, layout, takes, variables)
 
     # launches
 
@@ -290,7 +299,7 @@ class WebGPURuntime(Runtime):
         variables: Sequence[int],
         blocks: Dims,
     ) -> None:
-        group = self._group(program, [handles[slot] for slot in program.slots])
+        group = self._group(program, [self._bound(each, handles) for each in program.bindings])
         encoder.set_pipeline(program.pipeline)
         encoder.set_bind_group(0, group)
         if program.variables >= 0:
@@ -301,6 +310,16 @@ class WebGPURuntime(Runtime):
         self._guarded(encoder.dispatch_workgroups, *blocks)
         self._waiting += 1
 
+    def _bound(self, binding: Binding, handles: Sequence[WebGPUMemory]) -> WebGPUMemory:
+        """The memory of a binding. A slice behind the end of the memory is never touched: it has
+        other memory, as something must be bound.
+        """
+        found = binding.of(handles[binding.slot])
+        if found is None:
+            key = binding.slot, binding.first
+            found = self._spare.get(key) or self._spare.setdefault(key, self.allocate(_UNIT))
+        return found
+
     def _group(self, program: WebGPUProgram, memory: list[WebGPUMemory]) -> Any:
         """The memory of a launch as the driver takes it."""
         key = (program.layout, *[(each.serial, each.offset, each.nbytes) for each in memory])
@@ -310,7 +329,7 @@ class WebGPURuntime(Runtime):
         most = int(self.limits["max-storage-buffer-binding-size"])
         entries = []
         for number, each in enumerate(memory):
-            size = min(_up(each.nbytes, _UNIT), each.buffer.size - each.offset)
+            size = min(rounded_up(each.nbytes, _UNIT), each.buffer.size - each.offset)
             if size > most:
                 raise DeviceError(
                     f"{program.name}: {each.nbytes} bytes in one buffer of a kernel",
@@ -424,29 +443,19 @@ class WebGPURuntime(Runtime):
             return call(*arguments, **options)
         except wgpu.GPUOutOfMemoryError as error:
             raise OutOfMemoryError(
-                f"{self.name} has no room: {_short(error)}",
+                f"{self.name} has no room: {cause_of(error)}",
                 remedy="free tensors that are no longer needed, or use smaller batches",
             ) from None
         except (wgpu.GPUError, RuntimeError) as error:
             self._encoder = self._pass = None
             self._waiting = 0
-            text = _short(error)
+            text = cause_of(error)
             if "lost" in text.lower():
                 raise DeviceError(
                     f"{self.name}: the device is lost: {text}",
                     remedy="tensors on it are gone: start the process anew",
                 ) from None
             raise DeviceError(f"{self.name}: {text}") from None
-
-
-def _up(size: int, unit: int) -> int:
-    return -(-size // unit) * unit
-
-
-def _short(error: Exception) -> str:
-    """The cause in a driver's message, which is its last line."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return lines[-1] if lines else type(error).__name__
 
 
 def _target(runtime: WebGPURuntime) -> Target:
@@ -457,6 +466,7 @@ def _target(runtime: WebGPURuntime) -> Target:
         block_lanes=min(int(limits["max-compute-invocations-per-workgroup"]), _MOST_LANES),
         shared_bytes=min(int(limits["max-compute-workgroup-storage-size"]), _MOST_SHARED),
         most_buffers=min(int(limits["max-storage-buffers-per-shader-stage"]), _MOST_BUFFERS),
+        bound_bytes=int(limits["max-storage-buffer-binding-size"]),
     )
 
 

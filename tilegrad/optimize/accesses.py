@@ -203,7 +203,8 @@ def open_share(gate: UOp, lanes: Collection[UOp]) -> float:
 
 def _share_of(axes: Sequence[UOp], tests: Sequence[_Test]) -> float:
     """The share of positions of `axes` in which all tests hold."""
-    *around, extent = (int(axis.extent.vmax) for axis in axes)
+    extents, tests = _joined([int(axis.extent.vmax) for axis in axes], tests)
+    *around, extent = extents
     count = 0
     for at in itertools.product(*map(range, around)):
         low, high = 0, extent
@@ -221,6 +222,27 @@ def _share_of(axes: Sequence[UOp], tests: Sequence[_Test]) -> float:
                 high = min(high, border)
         count += max(high - low, 0)
     return count / (math.prod(around) * extent)
+
+
+def _joined(extents: list[int], tests: Sequence[_Test]) -> tuple[list[int], list[_Test]]:
+    """The same positions with axes as one that every test counts on from each other, as the blocks
+    and lanes of a long sum; the longest is the last.
+    """
+    rows = [(extents[axis], *[test.steps[axis] for test in tests]) for axis in range(len(extents))]
+    pairs = itertools.permutations(rows, 2)
+    while found := next(
+        ((low, high) for low, high in pairs if high[1:] == tuple(low[0] * s for s in low[1:])), None
+    ):
+        low, high = found
+        rows.remove(low)
+        rows.remove(high)
+        rows.append((low[0] * high[0], *low[1:]))
+        pairs = itertools.permutations(rows, 2)
+    rows.sort()
+    steps = list(zip(*rows, strict=True))[1:]
+    return [row[0] for row in rows], [
+        test._replace(steps=own) for test, own in zip(tests, steps, strict=True)
+    ]
 
 
 def _varies(gate: UOp, lanes: Iterable[UOp]) -> bool:

@@ -61,6 +61,12 @@ class Layout:
     lanes: int = 1
     is_atomic: bool = False
 
+    @property
+    def nbytes(self) -> int:
+        """Bytes of an element."""
+        narrow = {"f16": 2, "f64": 8, "vec2<u32>": 8}
+        return _WORD * self.lanes if self.lanes > 1 else narrow.get(self.element, _WORD)
+
     def length(self, size: int) -> int:
         """Elements of an array of `size` values."""
         per_element = 32 // self.bits if self.bits else self.lanes

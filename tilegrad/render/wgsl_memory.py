@@ -13,7 +13,8 @@ from tilegrad.ir.pattern import Rule, UPat
 from tilegrad.ir.uop import UOp
 from tilegrad.render.clike import gated_statement, lane, strip_parentheses
 from tilegrad.render.inline import refuse_shared
-from tilegrad.render.wgsl_layout import ATOMIC, Layout, fills_words
+from tilegrad.render.wgsl_arrays import Array
+from tilegrad.render.wgsl_layout import ATOMIC, fills_words
 from tilegrad.render.wgsl_walk import WGSLRendering
 
 __all__ = ["MEMORY_RULES"]
@@ -75,8 +76,7 @@ def _load_words(u: UOp, ctx: WGSLRendering) -> str:
     first = _shifted(index, per_word.bit_length() - 1, ctx)
     words, values = [], []
     for number in range(u.dtype.lanes // per_word):
-        word = f"{ctx.text(buffer)}[{f'{first} + {number}u' if number else first}]"
-        words.append(ctx.word(f"atomicLoad(&{word})" if layout.is_atomic else word))
+        words.append(ctx.word(ctx.array(buffer).read(f"{first} + {number}u" if number else first)))
     for source in rest:
         ctx.atom(source)
     for number in range(u.dtype.lanes):
@@ -103,11 +103,10 @@ def _lane_load(u: UOp, number: int) -> UOp:
 def _ungated(u: UOp, ctx: WGSLRendering) -> str:
     """The element, or vector of elements, at an index."""
     buffer, index = u.src[:2]
-    layout, name, dtype = ctx.layout(buffer), ctx.text(buffer), u.dtype.scalar
+    layout, array, dtype = ctx.layout(buffer), ctx.array(buffer), u.dtype.scalar
     if layout.bits:
         per_word = (32 // layout.bits).bit_length() - 1
-        word = f"{name}[{_shifted(index, per_word, ctx)}]"
-        word = f"atomicLoad(&{word})" if layout.is_atomic else word
+        word = array.read(_shifted(index, per_word, ctx))
         if index.op is Ops.CONST:
             offset = f"{int(index.arg) % (1 << per_word) * layout.bits}u"
         else:
@@ -115,15 +114,13 @@ def _ungated(u: UOp, ctx: WGSLRendering) -> str:
             offset = f"({at} & {(1 << per_word) - 1}u) * {layout.bits}u"
         return _value_of_bits(word, offset, dtype)
     if layout.lanes > 1:
-        vector = f"{name}[{_shifted(index, layout.lanes.bit_length() - 1, ctx)}]"
+        vector = array.read(_shifted(index, layout.lanes.bit_length() - 1, ctx))
         if u.dtype.lanes > 1:
             return vector
         return f"{vector}[u32({_index(index, ctx)}) & {layout.lanes - 1}u]"
-    element = f"{name}[{_index(index, ctx)}]"
-    if not layout.is_atomic:
-        return element
-    text = f"atomicLoad(&{element})"
-    return f"bitcast<f32>({text})" if dtype is dtypes.float32 else text
+    text = array.read(_index(index, ctx))
+    is_word = layout.is_atomic and dtype is dtypes.float32
+    return f"bitcast<f32>({text})" if is_word else text
 
 
 # stores
@@ -160,7 +157,7 @@ def store(u: UOp, ctx: WGSLRendering) -> str:
 def _store_words(u: UOp, ctx: WGSLRendering) -> str:
     """A vector as the words that it fills."""
     buffer, index, value = u.src[:3]
-    layout, name, dtype = ctx.layout(buffer), ctx.text(buffer), value.dtype.scalar
+    layout, array, dtype = ctx.layout(buffer), ctx.array(buffer), value.dtype.scalar
     ctx.atom(value)
     per_word = 32 // layout.bits
     first = _shifted(index, per_word.bit_length() - 1, ctx)
@@ -173,39 +170,36 @@ def _store_words(u: UOp, ctx: WGSLRendering) -> str:
             is_last = field == per_word - 1
             masked = text if is_last else f"({text} & {(1 << layout.bits) - 1}u)"
             fields.append(f"({masked} << {field * layout.bits}u)" if field else masked)
-        address = f"{name}[{first} + {number}u]" if number else f"{name}[{first}]"
-        word = f"({' | '.join(fields)})"
-        is_atomic = layout.is_atomic
-        lines.append(f"atomicStore(&{address}, {word});" if is_atomic else f"{address} = {word};")
+        at = f"{first} + {number}u" if number else first
+        lines.append(array.write(at, f"({' | '.join(fields)})"))
     return "\n".join(lines)
 
 
 def _store_one(u: UOp, ctx: WGSLRendering) -> str:
     buffer, index, value = u.src[:3]
-    layout, name = ctx.layout(buffer), ctx.text(buffer)
+    layout, array = ctx.layout(buffer), ctx.array(buffer)
     text = strip_parentheses(ctx.text(value))
     if layout.bits:
-        return _put(name, layout, _index(index, ctx), _stored_bits(text, value.dtype.scalar), ctx)
+        return _put(array, _index(index, ctx), _stored_bits(text, value.dtype.scalar))
     if layout.lanes > 1:
-        return f"{name}[{_shifted(index, layout.lanes.bit_length() - 1, ctx)}] = {text};"
-    address = f"{name}[{_index(index, ctx)}]"
-    if not layout.is_atomic:
-        return f"{address} = {text};"
-    is_float = value.dtype.scalar is dtypes.float32
-    return f"atomicStore(&{address}, {f'bitcast<u32>({text})' if is_float else text});"
+        return array.write(_shifted(index, layout.lanes.bit_length() - 1, ctx), text)
+    is_word = layout.is_atomic and value.dtype.scalar is dtypes.float32
+    return array.write(_index(index, ctx), f"bitcast<u32>({text})" if is_word else text)
 
 
-def _put(name: str, layout: Layout, index: str, bits: str, ctx: WGSLRendering) -> str:
-    """A call of the function that stores some bits of a word of the array `name`."""
-    per_word, mask = 32 // layout.bits, (1 << layout.bits) - 1
-    ctx.need(
-        f"fn put_{name}(at: u32, value: u32) {{\n"
-        f"  let word = at >> {per_word.bit_length() - 1}u;\n"
-        f"  let shift = (at & {per_word - 1}u) * {layout.bits}u;\n"
-        f"  atomicAnd(&{name}[word], ~({mask}u << shift));\n"
-        f"  atomicOr(&{name}[word], (value & {mask}u) << shift);\n}}"
-    )
-    return f"put_{name}(u32({index}), {bits});"
+def _put(array: Array, index: str, bits: str) -> str:
+    """A call of the function that stores some bits of a word of an array."""
+    per_word, mask = 32 // array.layout.bits, (1 << array.layout.bits) - 1
+
+    def body(name: str) -> list[str]:
+        return [
+            f"let word = at >> {per_word.bit_length() - 1}u;",
+            f"let shift = (at & {per_word - 1}u) * {array.layout.bits}u;",
+            f"atomicAnd(&{name}[word], ~({mask}u << shift));",
+            f"atomicOr(&{name}[word], (value & {mask}u) << shift);",
+        ]
+
+    return array.call("put", "u32", body, index, bits, units=per_word)
 
 
 def _combine(u: UOp, ctx: WGSLRendering) -> str:
@@ -215,10 +209,10 @@ def _combine(u: UOp, ctx: WGSLRendering) -> str:
     buffer, index, value = u.src[:3]
     op, dtype, layout = u.arg, value.dtype.scalar, ctx.layout(buffer)
     if (op, dtype) in ATOMIC:
-        address, text = f"{ctx.text(buffer)}[{_index(index, ctx)}]", ctx.text(value)
+        array, at, text = ctx.array(buffer), _index(index, ctx), ctx.text(value)
         if dtype is not dtypes.float32:
-            return f"{'atomicAdd' if op is Ops.ADD else 'atomicMax'}(&{address}, {text});"
-        return _add_float(ctx.text(buffer), _index(index, ctx), text, ctx)
+            return array.combine("atomicAdd" if op is Ops.ADD else "atomicMax", at, text)
+        return array.call("add", "f32", _add_float, at, strip_parentheses(text))
     refuse_shared(u, ctx.program, f"render: {ctx.target.name}")
     ctx.atom(value)
     old = UOp(Ops.LOAD, value.dtype, u.src[:2])
@@ -230,18 +224,17 @@ def _combine(u: UOp, ctx: WGSLRendering) -> str:
     return f"{read}\n{_store_one(made, ctx)}"
 
 
-def _add_float(name: str, index: str, value: str, ctx: WGSLRendering) -> str:
+def _add_float(name: str) -> list[str]:
     """A float is compared and exchanged as the word with its bits."""
-    ctx.need(
-        f"fn add_{name}(at: u32, value: f32) {{\n"
-        f"  var old = atomicLoad(&{name}[at]);\n"
-        "  loop {\n"
-        f"    let result = atomicCompareExchangeWeak(&{name}[at], old, "
-        "bitcast<u32>(bitcast<f32>(old) + value));\n"
-        "    if (result.exchanged) { break; }\n"
-        "    old = result.old_value;\n  }\n}"
-    )
-    return f"add_{name}(u32({index}), {strip_parentheses(value)});"
+    return [
+        f"var old = atomicLoad(&{name}[at]);",
+        "loop {",
+        f"  let result = atomicCompareExchangeWeak(&{name}[at], old, "
+        "bitcast<u32>(bitcast<f32>(old) + value));",
+        "  if (result.exchanged) { break; }",
+        "  old = result.old_value;",
+        "}",
+    ]
 
 
 MEMORY_RULES = PatternMatcher(

@@ -14,6 +14,7 @@ from tilegrad.render.clike import CStyleRenderer, Rendering
 from tilegrad.render.dialect import Dialect
 from tilegrad.render.inline import real
 from tilegrad.render.names import function_name
+from tilegrad.render.wgsl_arrays import Array, slice_length
 from tilegrad.render.wgsl_layout import Layout, layout_of
 from tilegrad.render.wgsl_long import functions
 
@@ -77,25 +78,29 @@ class WGSLRendering(Rendering):
             if node.op in (Ops.DEFINE_GLOBAL, Ops.DEFINE_LOCAL)
         }
         self._uses_variables = any(node.op is Ops.DEFINE_VAR for node in program)
+        self._lengths = {node: self._slice_length(node) for node in self._memory()}
+        self._slices = self._share_bindings()
 
     def source(self, name: str) -> str:
         """The whole text, below a line that says what a launch passes: the slots of its memory, and
         the number of its integers, of 64 bits each, behind a zero; -1 where there is not even that.
+        A slice of a slot's memory has its first byte, and the first byte behind it, at its side.
         """
         for node in self.program:
             self._add(node)
         if self._indent != 1:
             raise InternalError(f"render: {name} leaves {self._indent - 1} loops open")
-        slots = sorted(int(node.arg) for node in self.program if node.op is Ops.DEFINE_GLOBAL)
+        arrays = [self.array(node) for node in self._memory()]
         variables = [node for node in self.program if node.op is Ops.DEFINE_VAR]
         count = len(variables) if self._uses_variables else -1
-        self._check_buffers(len(slots))
+        names = [each for array in arrays for each in array.names]
+        self._check_buffers(len(names))
         lanes = ", ".join(map(str, self._extents("lidx")))
+        elements = [array.layout.element for array in arrays for _ in array.names]
         enables = ["enable f16;"] if self._has_half() else []
         bindings = [
-            f"@group(0) @binding({number}) var<storage, read_write> data{slot}: "
-            f"array<{self._layout_at(slot).element}>;"
-            for number, slot in enumerate(slots)
+            f"@group(0) @binding({number}) var<storage, read_write> {each}: array<{element}>;"
+            for number, (each, element) in enumerate(zip(names, elements, strict=True))
         ]
         if self._uses_variables:
             fields = ["zero: vec2<u32>", *(f"{_field(node)}: vec2<u32>" for node in variables)]
@@ -107,7 +112,7 @@ class WGSLRendering(Rendering):
         )
         return "\n".join(
             [
-                f"// {name}: {' '.join(map(str, slots))} | {count}",
+                f"// {name}: {' '.join(self._bound())} | {count}",
                 *enables,
                 *bindings,
                 *self._above,
@@ -133,11 +138,50 @@ class WGSLRendering(Rendering):
         kinds = [n.dtype.base if isinstance(n.dtype, Pointer) else n.dtype for n in self.program]
         return any(kind.scalar is dtypes.float16 for kind in kinds)
 
-    def _layout_at(self, slot: int) -> Layout:
-        return next(
-            layout
-            for node, layout in self.layouts.items()
-            if node.op is Ops.DEFINE_GLOBAL and node.arg == slot
+    def _memory(self) -> list[UOp]:
+        """The memory that a launch passes, by slot."""
+        found = [node for node in self.program if node.op is Ops.DEFINE_GLOBAL]
+        return sorted(found, key=lambda node: int(node.arg))
+
+    def _bound(self) -> list[str]:
+        """What a launch binds: slots, and slices of them, the last one with all the rest."""
+        found = []
+        for node in self._memory():
+            array = self.array(node)
+            step = array.length * array.layout.nbytes
+            for number in range(array.slices):
+                end = number * step + step if number < array.slices - 1 else ""
+                slice = f"@{number * step}:{end}" if array.slices > 1 else ""
+                found.append(f"{node.arg}{slice}")
+        return found
+
+    def _slice_length(self, node: UOp) -> int:
+        return slice_length(self.layouts[node], pointer_of(node).size, self.target.bound_bytes)
+
+    def _share_bindings(self) -> dict[UOp, int]:
+        """The slices of each buffer that needs some: as many as it has, or its share of those that
+        a kernel may bind. A plan for a range of sizes may have much less memory than it could.
+        """
+        most = self.target.most_buffers or 1 << 32
+        wanted = {
+            node: -(-self.layouts[node].length(pointer_of(node).size) // length)
+            for node, length in self._lengths.items()
+            if length
+        }
+        left = most - len(self._lengths) + len(wanted)
+        found = {}
+        for number, node in enumerate(sorted(wanted, key=wanted.__getitem__)):
+            share = max(1, min(wanted[node], left // (len(wanted) - number)))
+            found[node] = share
+            left -= share
+        return found
+
+    def array(self, buffer: UOp) -> Array:
+        """The array that a buffer is in the text."""
+        node = real(buffer)
+        slices = self._slices.get(node, 1)
+        return Array(
+            self.text(buffer), self.layouts[node], self.need, self._lengths.get(node, 0), slices
         )
 
     # the launch

@@ -24,7 +24,14 @@ from tilegrad.runtime.interface import Interface
 from tilegrad.runtime.protocol import Dims, Runtime
 from tilegrad.runtime.watchdog import Watchdog
 
-__all__ = ["HipProgram", "HipRuntime", "HipSourceRuntime", "gpu_architectures", "open_library"]
+__all__ = [
+    "HipProgram",
+    "HipRuntime",
+    "HipSourceRuntime",
+    "gpu_architectures",
+    "open_library",
+    "visible_architectures",
+]
 
 _LIBRARIES = ("libamdhip64.so", "libamdhip64.so.7", "libamdhip64.so.6", "libamdhip64.so.5")
 _TO_DEVICE, _TO_HOST, _ON_DEVICE = 1, 2, 3
@@ -43,6 +50,7 @@ _FUNCTIONS: dict[str, tuple[Any, ...]] = {
     "hipInit": (_WORD,),
     "hipGetDeviceCount": (_P,),
     "hipSetDevice": (_INT,),
+    "hipDeviceGetPCIBusId": (ctypes.c_char_p, _INT, _INT),
     "hipStreamCreate": (_P,),
     "hipEventCreateWithFlags": (_P, _WORD),
     "hipEventRecord": (_P, _P),
@@ -67,8 +75,9 @@ def open_library(kind: str = "AMD") -> Any:
         kind,
         _LIBRARIES,
         _FUNCTIONS,
-        "install ROCm's HIP runtime (hip-runtime-amd); "
-        f"NULL:{kind} compiles and runs nothing without it",
+        "install ROCm's HIP runtime (hip-runtime-amd)"
+        + (", or use AMD:KFD, which needs the kernel's driver only" if kind == "AMD" else "")
+        + f"; NULL:{kind} compiles and runs nothing without it",
     )
     library.hipGetErrorString.restype = ctypes.c_char_p
     return library
@@ -78,7 +87,31 @@ def gpu_architectures(root: str = _TOPOLOGY) -> dict[int, str]:
     """The architecture of each GPU by the number of its node, as the kernel's driver lists them:
     version 90010 is gfx90a. Nodes without such a version are processors.
     """
-    found: dict[int, str] = {}
+    return {number: arch for number, (arch, _) in _gpus(root).items()}
+
+
+def visible_architectures(library: Any, root: str = _TOPOLOGY) -> list[str]:
+    """The architectures of the GPUs that the library counts, in its order: HIP_VISIBLE_DEVICES and
+    its like hide some of those that the kernel's driver lists.
+    """
+    gpus = list(_gpus(root).values())
+    count, text = ctypes.c_int(), ctypes.create_string_buffer(64)
+    if library.hipInit(0) or library.hipGetDeviceCount(ctypes.byref(count)):
+        return []
+    at = {address: arch for arch, address in gpus}
+    found = []
+    for number in range(count.value):
+        name = b"" if library.hipDeviceGetPCIBusId(text, 64, number) else text.value
+        arch = at.get(name.decode().lower()) or (gpus[number][0] if number < len(gpus) else "")
+        if not arch:
+            break
+        found.append(arch)
+    return found
+
+
+def _gpus(root: str) -> dict[int, tuple[str, str]]:
+    """The architecture of each GPU by its node, and where it is on the bus, as in 0000:03:00.0."""
+    found: dict[int, tuple[str, str]] = {}
     try:
         nodes = sorted(os.listdir(root), key=int)
     except OSError:
@@ -89,7 +122,13 @@ def gpu_architectures(root: str = _TOPOLOGY) -> dict[int, str]:
         version = int(facts.get("gfx_target_version", "0"))
         if version:
             major, minor, step = version // 10000, version // 100 % 100, version % 100
-            found[int(node)] = f"gfx{major}{minor:x}{step:x}"
+            address = int(facts.get("location_id", "0"))
+            bus, device, function = address >> 8 & 255, address >> 3 & 31, address & 7
+            domain = int(facts.get("domain", "0"))
+            found[int(node)] = (
+                f"gfx{major}{minor:x}{step:x}",
+                f"{domain:04x}:{bus:02x}:{device:02x}.{function}",
+            )
     return found
 
 
@@ -293,7 +332,7 @@ class HipSourceRuntime(HipRuntime):
         wait: bool = False,
     ) -> float | None:
         assert program.interface is not None
-        _, slots, codes = program.interface
+        _, slots, codes, _ = program.interface
         words = [struct.pack("<Q", handles[slot]) for slot in slots]
         words += [struct.pack(code, value) for code, value in zip(codes, variables, strict=True)]
         # The library copies them before it returns.

@@ -21,6 +21,7 @@ import os
 import struct
 import time
 import weakref
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -198,6 +199,8 @@ class KfdRuntime(Runtime):
         ctypes.memmove(self._ring, bytes([1, *bytes(63)]) * _PACKETS, _PACKETS * _PACKET.size)
         self._doorbell = self._make_queue()
         self._count = 0
+        # The kernels of the packets that the ring holds.
+        self._kernels: deque[str] = deque(maxlen=_PACKETS)
 
     def _request(self, name: str, *values: int) -> tuple[int, ...]:
         """An ioctl; what the driver made of its structure.
@@ -340,6 +343,7 @@ class KfdRuntime(Runtime):
         ctypes.memmove(address + 4, packet[4:], _PACKET.size - 4)
         ctypes.memmove(address, packet[:4], 4)
         self._count += 1
+        self._kernels.append(program.name)
         written = ctypes.c_uint64.from_address(self._record + _WRITTEN)
         written.value = self._count
         self._system.ring(self._doorbell, self._count - 1)
@@ -378,7 +382,7 @@ class KfdRuntime(Runtime):
             elif patience and (self._is_hung or time.monotonic() - since > patience):
                 self._is_hung = True
                 raise DeviceError(
-                    f"AMD: a kernel has not ended for {patience} s",
+                    f"AMD: {self._kernels[-pending]} has not ended for {patience} s",
                     packets=pending,
                     rule="memory that it may still write to stays allocated",
                     remedy="start the process anew; TILEGRAD_HANG_SECONDS=0 waits for ever",

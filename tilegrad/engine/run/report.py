@@ -131,10 +131,11 @@ def row(
 
 
 def _summary() -> None:
-    time = _totals["seconds"] or 1e-12
-    ops, mem = _totals["ops"], _totals["mem"]
+    time, ops, mem = _totals["seconds"], _totals["ops"], _totals["mem"]
+    # A device that runs nothing takes no time.
+    gflops, rate = (each / time / 1e9 if time else 0.0 for each in (ops, mem))
     print(
-        f"avg: {ops / time / 1e9:8.2f} GFLOPS {mem / time / 1e9:8.2f} GB/s   total: "
+        f"avg: {gflops:8.2f} GFLOPS {rate:8.2f} GB/s   total: "
         f"{int(_totals['kernels']):5d} kernels "
         f"{ops / 1e9:8.2f} GOPS {mem / 1e9:8.2f} GB {time * 1e3:8.2f} ms"
     )
