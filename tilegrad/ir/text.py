@@ -16,8 +16,8 @@ from typing import Any
 
 from tilegrad.base.dtype import AddressSpace, DType, dtypes
 from tilegrad.base.errors import DataError
-from tilegrad.ir.args import BufferArg, KernelInfo, RandArg, TileMap
-from tilegrad.ir.op import Axis, Ops, Ties
+from tilegrad.ir.args import BufferArg, KernelInfo, RandArg, Ties, TileMap
+from tilegrad.ir.op import Axis, Ops
 from tilegrad.ir.uop import UOp, toposort, toposort_over
 
 __all__ = ["dump", "parse", "parse_program", "register", "render"]

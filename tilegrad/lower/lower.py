@@ -14,7 +14,7 @@ from typing import Any
 
 from tilegrad.base.config import config
 from tilegrad.base.trace import PassRecord, trace
-from tilegrad.ir.op import Stage
+from tilegrad.ir.definition import Stage
 from tilegrad.ir.rules import simplify
 from tilegrad.ir.spec import verify, verify_step
 from tilegrad.ir.uop import UOp

@@ -24,7 +24,7 @@ from tilegrad.base.errors import ConfigError, DeviceError
 from tilegrad.base.trace import PassRecord, recording
 from tilegrad.device.registry import Device
 from tilegrad.engine.program.stages import to_program
-from tilegrad.ir.op import Stage
+from tilegrad.ir.definition import Stage
 from tilegrad.ir.spec import verify
 from tilegrad.ir.text import dump, parse, parse_program
 from tilegrad.ir.uop import UOp

@@ -243,8 +243,8 @@ MUTANTS: dict[str, Mutant] = {
     "F3.3": Mutant(
         "a product starts at 0",
         "tilegrad/ir/op.py",
-        'evaluate=_multiply, symbol="*", commutes=True, identity=lambda d: 1)',
-        'evaluate=_multiply, symbol="*", commutes=True, identity=lambda d: 0)',
+        'evaluate=multiply, symbol="*", commutes=True, identity=lambda d: 1)',
+        'evaluate=multiply, symbol="*", commutes=True, identity=lambda d: 0)',
     ),
     "F3.4": Mutant(
         "what a loop does not change is loaded in it",

@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 
 from tilegrad.base.config import config
 from tilegrad.base.trace import trace
-from tilegrad.ir.op import Ops, Stage
+from tilegrad.ir.definition import Stage
+from tilegrad.ir.op import Ops
 from tilegrad.ir.rules import terms_of
 from tilegrad.ir.shape_tracker import ShapeTracker
 from tilegrad.ir.spec import verify

@@ -10,7 +10,8 @@ from tilegrad.base.dtype import dtypes
 from tilegrad.base.dtype_promotion import sum_dtype
 from tilegrad.base.errors import ShapeError
 from tilegrad.base.origin import composed
-from tilegrad.ir.op import Ops, Ties
+from tilegrad.ir.args import Ties
+from tilegrad.ir.op import Ops
 from tilegrad.tensor.calls.templates import templated
 from tilegrad.tensor.handle.core import describe
 from tilegrad.tensor.handle.sizes import here, index_dtype, same, show_shape

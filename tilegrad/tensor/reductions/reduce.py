@@ -15,7 +15,8 @@ from tilegrad.base.dtype_promotion import sum_dtype, total_dtype
 from tilegrad.base.errors import IndexShapeError
 from tilegrad.base.origin import composed
 from tilegrad.device.registry import Device
-from tilegrad.ir.op import Ops, Ties
+from tilegrad.ir.args import Ties
+from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp
 from tilegrad.tensor.calls.templates import templated
 from tilegrad.tensor.elementwise.activations import Activations
