@@ -22,7 +22,8 @@ from tilegrad.grad.templates import from_template
 from tilegrad.ir.movement import fill
 from tilegrad.ir.op import Ops
 from tilegrad.ir.queries import device_of
-from tilegrad.ir.uop import UOp, toposort, toposort_over
+from tilegrad.ir.uop import UOp, toposort
+from tilegrad.ir.walks import toposort_over
 
 __all__ = ["below", "from_memory", "gradients", "inherit_origin", "pullback"]
 

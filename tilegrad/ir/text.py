@@ -18,7 +18,8 @@ from tilegrad.base.dtype import AddressSpace, DType, dtypes
 from tilegrad.base.errors import DataError
 from tilegrad.ir.args import BufferArg, KernelInfo, RandArg, Ties, TileMap
 from tilegrad.ir.op import Axis, Ops
-from tilegrad.ir.uop import UOp, toposort, toposort_over
+from tilegrad.ir.uop import UOp, toposort
+from tilegrad.ir.walks import toposort_over
 
 __all__ = ["dump", "parse", "parse_program", "register", "render"]
 
