@@ -147,6 +147,17 @@ def test_a_size_that_only_an_argument_names_is_read_back() -> None:
     assert parse_program(dump(used)) == used
 
 
+@pytest.mark.parametrize("kind", ["memory", "draw"])
+def test_memory_and_draws_of_a_symbolic_size_read_back(kind: str) -> None:
+    length = UOp.variable("length", 1, 64)
+    if kind == "memory":
+        node = UOp(Ops.BUFFER, dtypes.float32, (), BufferArg(0, "CPU", length * 8))
+    else:
+        node = UOp(Ops.RAND, dtypes.uint32, (), RandArg((length * 8, 2), 3, 4, "CPU"))
+    assert parse(dump(node)) is node
+    assert parse(dump(UOp.sink(node + node))) is UOp.sink(node + node)
+
+
 def test_deep_graph() -> None:
     """No recursion: a chain of 20,000 nodes goes through both forms."""
     node = x

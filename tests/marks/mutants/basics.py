@@ -10,11 +10,12 @@ __all__ = ["MUTANTS", "STORED_BEFORE"]
 STORED_BEFORE = Mutant(
     "the values that a reduction folds are stored first",
     "tilegrad/schedule/fuse.py",
-    "        share_in_scratch(costs, fusion, target_of)\n",
-    "        share_in_scratch(costs, fusion, target_of)\n"
-    "    folds = [node for node in nodes if node.op is Ops.REDUCE_AXIS and node.src[0].op.is_alu]\n"
-    "    more = {fold.src[0]: Reason.SHARED for fold in folds if not fold.is_constant}\n"
-    "    fusion.stored = _in_order({**more, **fusion.stored}, nodes)\n",
+    "    share_in_scratch(state.costs, state.fusion, state.target_of)\n",
+    "    share_in_scratch(state.costs, state.fusion, state.target_of)\n"
+    "    folds = [each for each in state.nodes if each.op is Ops.REDUCE_AXIS]\n"
+    "    folds = [fold for fold in folds if fold.src[0].op.is_alu and not fold.is_constant]\n"
+    "    more = {fold.src[0]: Reason.SHARED for fold in folds}\n"
+    "    state.store({**more, **state.fusion.stored})\n",
 )
 _NO_CONTIGUOUS = Mutant(
     "contiguous() forces no memory",
@@ -167,12 +168,12 @@ MUTANTS: dict[str, Mutant] = {
     "F2.2": Mutant(
         "the plain plan fuses what the other does",
         "tilegrad/schedule/fuse.py",
-        "    if not plain:\n        _separate(nodes, fusion)\n",
-        "    if True:\n        _separate(nodes, fusion)\n",
+        "        if plain and name not in _PLAIN:\n",
+        "        if False:\n",
     ),
     "F2.3": Mutant(
         "a reduced value is not stored where it is expanded",
-        "tilegrad/schedule/fuse.py",
+        "tilegrad/schedule/reduced_values.py",
         "            if between & _EXPANDED:\n                chosen[node] = Reason.EXPANDED\n"
         "            elif",
         "            if",
@@ -221,8 +222,8 @@ MUTANTS: dict[str, Mutant] = {
     "F2.11": Mutant(
         "no kernel has several outputs",
         "tilegrad/schedule/schedule.py",
-        "            order = join_items(order, limits)\n",
-        "            pass\n",
+        "        order = join_items(order, limits)\n",
+        "        pass\n",
     ),
     "F3.1": Mutant(
         "parameters stand anywhere in a program",

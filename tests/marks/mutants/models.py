@@ -41,7 +41,7 @@ MUTANTS: dict[str, Mutant] = {
     "P.3": Mutant(
         "no stored value moves into the kernel that reads it",
         "tilegrad/schedule/fuse.py",
-        "        fusion = inline_values(nodes, fusion, target_of, needed_later)\n",
+        '    ("schedule.inline", _inline),\n',
         "",
     ),
     "P.5": Mutant(
