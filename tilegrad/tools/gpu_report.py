@@ -34,7 +34,8 @@ from tilegrad.ir.uop import UOp, pointer_of
 from tilegrad.render.cuda import CUDARenderer
 from tilegrad.render.names import function_name
 from tilegrad.render.ptx import PTXRenderer
-from tilegrad.render.ptx_tensor_memory import loops_of_one_lane, products_of
+from tilegrad.render.ptx_one_lane import loops_of_one_lane
+from tilegrad.render.ptx_tensor_memory import products_of
 from tilegrad.render.ptx_wgmma import needless
 from tilegrad.render.python import render_python
 from tilegrad.runtime.protocol import launch_dims, variable_names
