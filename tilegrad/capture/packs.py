@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from tilegrad.capture.step import ReplayStep, is_native
 from tilegrad.device.cpu_native import machine_bytes
 from tilegrad.device.registry import Device
-from tilegrad.engine.build.prepack import Operand, prepack
+from tilegrad.engine.build.prepacked_weights import Operand, prepack
 from tilegrad.engine.run.run import Launch, run_step
 from tilegrad.runtime.buffer import Buffer
 

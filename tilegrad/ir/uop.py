@@ -19,11 +19,11 @@ from tilegrad.base.errors import DTypeError, NotBoundError, ShapeError
 from tilegrad.base.trace import counters
 from tilegrad.ir.bounds import bounds_of, divisor_of
 from tilegrad.ir.cached_facts import constant_of, digest_of, ranges_of
+from tilegrad.ir.constructor_text import show
 from tilegrad.ir.infer import shape_of
 from tilegrad.ir.node_fields import Fields
 from tilegrad.ir.node_operators import Algebra
 from tilegrad.ir.op import Axis, Ops
-from tilegrad.ir.show import show
 from tilegrad.ir.walks import toposort, unvisited
 
 __all__ = [

@@ -18,12 +18,12 @@ from tilegrad.schedule.cost import elements
 from tilegrad.schedule.finish import finish, renumbered
 from tilegrad.schedule.fitting import fitting
 from tilegrad.schedule.graph_passes import Prepared
-from tilegrad.schedule.index import KernelBuilder, flat_index, maximum_shape
 from tilegrad.schedule.inlining import Fusion
 from tilegrad.schedule.items import BufferSpec
+from tilegrad.schedule.kernel_graphs import KernelBuilder, flat_index, maximum_shape
 from tilegrad.schedule.order import UnorderedItem
 from tilegrad.schedule.own_names import with_own_draws, with_own_offsets
-from tilegrad.schedule.random import random_variables
+from tilegrad.schedule.random_words import random_variables
 from tilegrad.schedule.region import KernelRegion, region_of
 from tilegrad.target import Target
 

@@ -17,7 +17,7 @@ from tilegrad.ir.rules import simplify
 from tilegrad.ir.uop import UOp
 from tilegrad.schedule.collapse import collapse
 from tilegrad.schedule.cost import elements
-from tilegrad.schedule.index import KernelBuilder
+from tilegrad.schedule.kernel_graphs import KernelBuilder
 
 __all__ = ["as_scatter"]
 

@@ -12,13 +12,13 @@
                    stored apart                                        versions.py
     fuse           the list of steps that choose what is stored        fuse.py
     index          each stored value becomes a kernel graph, once      kernel_items.py,
-                   for all equal ones                                  index.py
+                   for all equal ones                                  kernel_graphs.py
       finish       each kernel's last passes, a list with reasons      finish.py
     items          what is no kernel: copies, calls, loops, writes     value_items.py
     order          readers of an old value run before it is overwritten  order.py
     join           updates, and reductions, over equal elements are one
                    kernel                                              join.py
-    memory         lifetimes give temporary buffers shared memory      memory.py
+    memory         lifetimes give temporary buffers shared memory      memory_plan.py
 
 The graph comes in normalised: its BUFFERs and draws are numbered by first visit, so that a Schedule
 holds numbers only and can be kept and run again with other memory.

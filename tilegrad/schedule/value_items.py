@@ -6,15 +6,15 @@ from __future__ import annotations
 
 from tilegrad.base.dtype import dtypes
 from tilegrad.ir.args import KernelArg
-from tilegrad.ir.copies import direct_copies
+from tilegrad.ir.direct_copies import direct_copies
 from tilegrad.ir.op import Axis, Ops
 from tilegrad.ir.queries import base_of, below_reshapes
 from tilegrad.ir.rules import simplify
 from tilegrad.ir.uop import UOp, prod
-from tilegrad.schedule.index import KernelBuilder, flat_index
 from tilegrad.schedule.items import BufferSpec
+from tilegrad.schedule.kernel_graphs import KernelBuilder, flat_index
 from tilegrad.schedule.kernel_items import KernelItems
-from tilegrad.schedule.loop import carries_of, memory_below, sources_of, step_of
+from tilegrad.schedule.loop_steps import carries_of, memory_below, sources_of, step_of
 from tilegrad.schedule.order import UnorderedItem
 from tilegrad.schedule.reason import Reason
 from tilegrad.schedule.versions import overwritten_by, writer_of

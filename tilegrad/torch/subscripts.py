@@ -10,13 +10,13 @@ from tilegrad.engine.run.run import current_recording
 from tilegrad.tensor.handle.core import Core, device_of
 from tilegrad.tensor.handle.tracing import is_transforming
 from tilegrad.tensor.tensor import Tensor as OurTensor
-from tilegrad.torch import modes
-from tilegrad.torch.devices import is_meta, is_processor
+from tilegrad.torch import thread_modes
+from tilegrad.torch.device_names import is_meta, is_processor
 from tilegrad.torch.steps import note
 
 __all__ = ["Subscripts"]
 
-_state = modes.state
+_state = thread_modes.state
 
 
 class Subscripts(OurTensor):

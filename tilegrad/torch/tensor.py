@@ -2,9 +2,9 @@
 
 What differs: reductions of one axis and sorts give named pairs, indices are int64, `grad` of a loss
 of one element in any shape, `data`, `requires_grad` that is a bool, devices and shapes that print
-as PyTorch's, operands without axes that give way in dtype, and the modes of modes.py. All else is
-the class below, whose methods never call what is overridden here with another meaning; `where` of
-two conditions, which both use, looks at who calls.
+as PyTorch's, operands without axes that give way in dtype, and the modes of thread_modes.py. All
+else is the class below, whose methods never call what is overridden here with another meaning;
+`where` of two conditions, which both use, looks at who calls.
 """
 
 from __future__ import annotations
@@ -33,27 +33,27 @@ from tilegrad.tensor.handle.core import device_of, set_device
 from tilegrad.tensor.handle.living import Some, with_gradient
 from tilegrad.tensor.handle.tracing import is_transforming
 from tilegrad.tensor.tensor import Tensor as OurTensor
-from tilegrad.torch import modes, printing
-from tilegrad.torch.absent import hint_of
+from tilegrad.torch import tensor_printing, thread_modes
+from tilegrad.torch.absent_hints import hint_of
 from tilegrad.torch.converting import Converting
 from tilegrad.torch.copying import copied_with_aliases
-from tilegrad.torch.devices import as_device, device, is_meta, name_of
+from tilegrad.torch.device_names import as_device, device, is_meta, name_of
 from tilegrad.torch.differentiable import Differentiable, follow_retained, retaining
+from tilegrad.torch.dtype_spelling import spelled
 from tilegrad.torch.hints import METHODS
 from tilegrad.torch.methods import adjust
 from tilegrad.torch.mixed_operands import MixedOperands
 from tilegrad.torch.promotion import kind_of
-from tilegrad.torch.reductions import Reductions
+from tilegrad.torch.reduction_methods import Reductions
 from tilegrad.torch.resizing import Resizing
-from tilegrad.torch.sizes import Size
-from tilegrad.torch.spelling import spelled
+from tilegrad.torch.size import Size
 from tilegrad.torch.steps import noted_methods, step_of
 from tilegrad.torch.storage import InMemory
 from tilegrad.torch.subscripts import Subscripts
 
 __all__ = ["Tensor", "as_ours", "with_ours", "written"]
 
-_state = modes.state
+_state = thread_modes.state
 _MOST_MADE = 1 << 12
 
 
@@ -266,10 +266,10 @@ class Tensor(  # type: ignore[misc]
         if self._requires_grad and self._is_leaf:
             notes = "requires_grad=True"
         if is_meta(device_of(self)):
-            text = printing.without_values(self.shape, self.dtype, notes)
+            text = tensor_printing.without_values(self.shape, self.dtype, notes)
             return f"Parameter containing:\n{text}" if is_parameter else text
         array = numpy.asarray(self.detach().float() if self.dtype.is_float else self.detach())
-        text = printing.text_of(array, self.dtype, device_of(self), notes)
+        text = tensor_printing.text_of(array, self.dtype, device_of(self), notes)
         return f"Parameter containing:\n{text}" if is_parameter else text
 
     __str__ = __repr__

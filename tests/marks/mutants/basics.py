@@ -64,7 +64,7 @@ MUTANTS: dict[str, Mutant] = {
     "S0.5": _COPIED_ARRAY,
     "S1.1": Mutant(
         "an operation on two tensors runs at once",
-        "tilegrad/tensor/elementwise/operands.py",
+        "tilegrad/tensor/elementwise/operand_meeting.py",
         "        node = compute(op, dtypes.bool if op.is_boolean else dtype, (left, right))\n"
         "        return self._joined(node, *others)\n",
         "        node = compute(op, dtypes.bool if op.is_boolean else dtype, (left, right))\n"
@@ -99,7 +99,7 @@ MUTANTS: dict[str, Mutant] = {
     ),
     "S1.7": Mutant(
         "a node that two others share prints twice in full",
-        "tilegrad/ir/show.py",
+        "tilegrad/ir/constructor_text.py",
         "        if uses[node] > 1:\n",
         "        if uses[node] > 2:\n",
     ),
@@ -181,7 +181,7 @@ MUTANTS: dict[str, Mutant] = {
     "F2.4": STORED_BEFORE,
     "F2.5": Mutant(
         "a border is what the work inside makes of nothing",
-        "tilegrad/schedule/index.py",
+        "tilegrad/schedule/kernel_graphs.py",
         "        return _or_zero(inside, (yield source, _under(tuple(moved), both), both))\n",
         "        return (yield source, _under(tuple(moved), both), both)\n",
     ),

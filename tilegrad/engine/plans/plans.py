@@ -163,7 +163,7 @@ def _make(graph: Graph, needed_later: Sequence[int]) -> Plan:
     with _helpers(graph) as helpers, _prepared(names):
         from tilegrad.ir.definition import Stage
         from tilegrad.ir.spec import verify
-        from tilegrad.schedule.memory import plan_memory
+        from tilegrad.schedule.memory_plan import plan_memory
         from tilegrad.schedule.schedule import make_schedule
 
         numbered = graph.numbered()

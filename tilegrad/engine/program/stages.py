@@ -16,7 +16,7 @@ from tilegrad.ir.text import render
 from tilegrad.ir.uop import UOp
 from tilegrad.ir.view import View
 from tilegrad.lower.lower import lower
-from tilegrad.optimize.explain import explain
+from tilegrad.optimize.explain_opts import explain
 from tilegrad.optimize.heuristic import shape
 from tilegrad.optimize.name import kernel_name
 from tilegrad.optimize.opt import Opt, OptOps

@@ -7,13 +7,13 @@ from types import MethodType
 from typing import Any
 
 from tilegrad.base.dtype import DType
-from tilegrad.ir.templates import Template
+from tilegrad.ir.graph_templates import Template
 from tilegrad.ir.uop import UOp
 from tilegrad.tensor.handle.living import (
     enter,
     leave,
 )
-from tilegrad.tensor.handle.sizes import NO_VARIABLES
+from tilegrad.tensor.handle.size_arguments import NO_VARIABLES
 from tilegrad.tensor.handle.waiting import (
     MOST_NODES,
     Call,

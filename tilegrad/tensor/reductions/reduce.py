@@ -19,9 +19,9 @@ from tilegrad.ir.args import Ties
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp
 from tilegrad.tensor.calls.templates import templated
-from tilegrad.tensor.elementwise.activations import Activations
+from tilegrad.tensor.elementwise.activation_methods import Activations
 from tilegrad.tensor.handle.core import as_dtype, compute, describe
-from tilegrad.tensor.handle.sizes import (
+from tilegrad.tensor.handle.size_arguments import (
     as_axes,
     as_axis,
     here,

@@ -20,7 +20,7 @@ from tilegrad.ir.uop import UOp, sint
 from tilegrad.runtime.buffer import address_of
 from tilegrad.tensor.handle.core import compute
 from tilegrad.tensor.handle.device import canonical
-from tilegrad.tensor.handle.sizes import Variables, are_plain, simple
+from tilegrad.tensor.handle.size_arguments import Variables, are_plain, simple
 from tilegrad.tensor.handle.tracing import is_transforming
 
 __all__ = [

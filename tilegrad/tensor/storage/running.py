@@ -29,7 +29,7 @@ from tilegrad.tensor.handle.living import (
     with_variables,
     young,
 )
-from tilegrad.tensor.handle.sizes import NO_VARIABLES, Variables
+from tilegrad.tensor.handle.size_arguments import NO_VARIABLES, Variables
 from tilegrad.tensor.handle.tracing import is_transforming
 from tilegrad.tensor.storage import past
 from tilegrad.tensor.storage.graphs import graphs
