@@ -342,12 +342,12 @@ class Reduce(Activations):
         is_largest = self.eq(self.amax(dim, keepdim=True))
         if self.dtype.is_float:
             is_largest = is_largest | self.isnan()
-        # Positions counted from the end: the first of several has the largest count.
-        counted = self._iota(size).reshape(
+        positions = self._iota(size).reshape(
             [size if other == dim else 1 for other in range(self.ndim)]
         )
-        from_end = counted.neg().add(self._size_number(size)).mul(is_largest.cast(counted.dtype))
-        return from_end.amax(dim, keepdim).neg().add(self._size_number(size))
+        # The first of several; behind all positions where a value is not the largest.
+        found = is_largest.where(positions, self._size_number(size))
+        return found.amin(dim, keepdim)
 
     @templated
     @takes_dim
