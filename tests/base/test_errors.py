@@ -61,7 +61,7 @@ def test_each_is_a_builtin_too(name: str, builtin: type[Exception]) -> None:
 
 def test_all_are_named() -> None:
     classes = {name for name, value in vars(errors).items() if isinstance(value, type)}
-    assert classes | {"article", "located"} == set(errors.__all__)
+    assert classes | {"article", "located", "type_name"} == set(errors.__all__)
 
 
 @pytest.mark.parametrize(

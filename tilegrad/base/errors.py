@@ -21,7 +21,7 @@ __all__ = [
     "KindError", "MissingDTypeError", "MissingError", "NotANumberError", "NotBoundError",
     "OptError", "OptionError", "OutOfMemoryError", "ShapeError", "SizeKindError", "StepError",
     "TilegradError", "TransformError", "UnsupportedDTypeError", "UnsupportedError", "article",
-    "located",
+    "located", "type_name",
 ]  # fmt: skip
 
 
@@ -164,6 +164,16 @@ def article(name: str) -> str:
     """
     is_vowel = name[:1].lower() in "aeiou" and not name.lower().startswith(("uint", "uni", "use"))
     return f"{'an' if is_vowel else 'a'} {name}"
+
+
+def type_name(value: object) -> str:
+    """The name of the type of `value`; behind its package's where another library calls a type as
+    this one does.
+    """
+    kind = type(value)
+    package = kind.__module__.partition(".")[0]
+    is_namesake = kind.__name__ in ("Tensor", "Parameter") and package != "tilegrad"
+    return f"{package}.{kind.__name__}" if is_namesake else kind.__name__
 
 
 def located(error: TilegradError, origin: tuple[Entry, ...]) -> TilegradError:

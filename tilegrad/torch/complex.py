@@ -441,7 +441,7 @@ def _type_of(self: Tensor, dtype: Any = None, non_blocking: bool = False) -> Any
 
 
 for _name, _method, _like in (("to", _to_complex, _to), ("type", _type_of, _type)):
-    setattr(Tensor, _name, functools.wraps(_like)(_method))
+    setattr(Tensor, _name, called(functools.wraps(_like)(_method), _name))
 
 
 def _with_pairs(key: Any) -> Any:

@@ -194,7 +194,9 @@ def equal(input: Any, other: Any) -> bool:
 def _is_complex(data: Any) -> bool:
     """Whether Python's complex numbers, or NumPy's, are among `data`."""
     if is_array(data):
-        return bool(data.dtype.kind == "c")
+        # A picture has no dtype, and that of another library's tensor no kind.
+        dtype = getattr(data, "dtype", None)
+        return getattr(dtype, "kind", "") == "c" or bool(getattr(dtype, "is_complex", False))
     stack = [data]
     while stack:
         item = stack.pop()
@@ -215,7 +217,7 @@ def tensor(data: Any, *, dtype: Any = None, requires_grad: bool = False, **optio
     if isinstance(data, Complex):
         made = data.detach().clone()
     elif isinstance(dtype, ComplexDType) or (dtype is None and _is_complex(data)):
-        array = numpy.asarray(data)
+        array = numpy.asarray(data.detach() if hasattr(data, "detach") else data)
         wide = array.dtype in (numpy.complex128, numpy.float64) and is_array(data)
         component = (
             dtype.component if dtype is not None else dtypes.float64 if wide else dtypes.float32

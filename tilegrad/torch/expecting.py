@@ -6,7 +6,7 @@ import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar, cast
 
-from tilegrad.base.errors import KindError, ShapeError, article
+from tilegrad.base.errors import KindError, ShapeError, article, type_name
 from tilegrad.tensor.handle.core import describe
 from tilegrad.tensor.handle.size_arguments import here
 from tilegrad.tensor.tensor import Tensor
@@ -19,7 +19,7 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 def no_tensor(name: str, value: object, where: str = "") -> KindError:
     """The error of `name`, which was given `value` in the place of a tensor."""
-    shown = article(type(value).__name__)
+    shown = article(type_name(value))
     return KindError(f"{name}: a tensor is needed{where}, not {shown}", line=here())
 
 

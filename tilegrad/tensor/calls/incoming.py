@@ -173,6 +173,9 @@ def _node_of(cls: Any, data: Any, device: str, dtype: DType | None) -> tuple[UOp
     if isinstance(data, (list, tuple, range)):
         return _from_list(cls, list(data), device, dtype)
     if host_memory.is_array(data):
+        if getattr(data, "requires_grad", False):
+            # Another library's tensor with a gradient hands its values over by no other way.
+            data = data.detach()
         try:
             return _from_array(data, device, dtype), NO_VARIABLES
         except DTypeError:

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Self
 from tilegrad.base.config import gradients
 from tilegrad.base.dtype import DType, dtypes
 from tilegrad.base.dtype_promotion import promote
-from tilegrad.base.errors import DeviceError, DTypeError, ShapeError, article
+from tilegrad.base.errors import DeviceError, DTypeError, ShapeError, article, type_name
 from tilegrad.base.origin import mark, user_expression, user_line
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp, sint, toposort
@@ -420,7 +420,7 @@ def check_tensors(name: str, *values: Any, are_several: bool = False) -> None:
         if not isinstance(value, Core):
             is_list = are_several and isinstance(value, (list, tuple))
             raise DTypeError(
-                f"{name}: cannot use {article(type(value).__name__)} as an operand",
+                f"{name}: cannot use {article(type_name(value))} as an operand",
                 rule="a tensor",
                 line=here(),
                 remedy=f"pass them one by one: Tensor.{name}(*tensors)"
