@@ -1,5 +1,5 @@
 """What a load or a store of a shaped kernel takes: as whole vectors, as vectors and shuffles, as
-rows of a transpose, or lane by lane (ir.lanes says which, and lower makes them).
+rows of a transpose, or lane by lane (ir.vector_lanes says which, and lower makes them).
 """
 
 from __future__ import annotations

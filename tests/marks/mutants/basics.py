@@ -10,12 +10,12 @@ __all__ = ["MUTANTS", "STORED_BEFORE"]
 STORED_BEFORE = Mutant(
     "the values that a reduction folds are stored first",
     "tilegrad/schedule/fuse.py",
-    "    share_in_scratch(state.costs, state.fusion, state.target_of)\n",
-    "    share_in_scratch(state.costs, state.fusion, state.target_of)\n"
+    "    state.store(within_buffers(state.nodes, state.fusion.stored, state.target_of))\n",
     "    folds = [each for each in state.nodes if each.op is Ops.REDUCE_AXIS]\n"
     "    folds = [fold for fold in folds if fold.src[0].op.is_alu and not fold.is_constant]\n"
     "    more = {fold.src[0]: Reason.SHARED for fold in folds}\n"
-    "    state.store({**more, **state.fusion.stored})\n",
+    "    stored = {**more, **state.fusion.stored}\n"
+    "    state.store(within_buffers(state.nodes, stored, state.target_of))\n",
 )
 _NO_CONTIGUOUS = Mutant(
     "contiguous() forces no memory",

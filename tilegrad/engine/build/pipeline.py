@@ -53,7 +53,7 @@ class CompiledKernel:
         blocks: the global size where that is for a launch to say (`engine.program.blocks`).
         binary: what the device loads.
         graph: where it has a tile of two axes, the graph that it was made of, as text: a capture
-            may have operands copied beforehand (engine.build.prepack).
+            may have operands copied beforehand (engine.build.prepacked_weights).
     """
 
     key: str
