@@ -28,7 +28,7 @@ def _operator(op: Ops, *, is_swapped: bool = False) -> Callable[[_Node, Any], _N
         if not isinstance(other, Algebra):
             if not isinstance(other, (int, float)) and _is_tensor(other):
                 return NotImplemented  # type: ignore[no-any-return]
-            other = self.const(self.dtype, other)
+            other = self.__class__(Ops.CONST, self.dtype, (), other)
         return other.alu(op, self) if is_swapped else self.alu(op, other)
 
     return apply
@@ -41,6 +41,8 @@ class Algebra:
     dtype: DType
 
     if TYPE_CHECKING:
+
+        def __init__(self, op: Ops, dtype: DType, src: tuple[Any, ...], arg: Any) -> None: ...
 
         def alu(self, op: Ops, *others: Self) -> Self: ...
 
