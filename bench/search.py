@@ -28,7 +28,7 @@ from tilegrad import Context, Device, Tensor
 from tilegrad.engine.plans.plans import normalise
 from tilegrad.engine.program.estimate import estimate
 from tilegrad.engine.search.children import ChildError
-from tilegrad.engine.search.search import compare, search_kernel
+from tilegrad.engine.search.kernel_search import compare, search_kernel
 from tilegrad.ir import UOp
 from tilegrad.optimize.heuristic import heuristic
 from tilegrad.optimize.name import kernel_name

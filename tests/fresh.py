@@ -12,10 +12,10 @@ from typing import Any
 from tilegrad import Tensor
 from tilegrad.base.recent import Recent
 from tilegrad.engine.realize import bindings, slice_offsets
-from tilegrad.grad import templates as grad_templates
+from tilegrad.grad import derivative_templates as grad_templates
 from tilegrad.tensor.calls import template_table
 from tilegrad.tensor.calls.recent_calls import RecentCalls
-from tilegrad.tensor.spectral import fft
+from tilegrad.tensor.spectral import fourier
 
 __all__ = ["forget"]
 
@@ -41,7 +41,7 @@ def forget() -> None:
         recent._are_copies.clear()
     bindings._bindings.clear()
     slice_offsets._seen.clear()
-    fft._chirps.clear()
+    fourier._chirps.clear()
     gc.collect()
 
 

@@ -23,10 +23,10 @@ if TYPE_CHECKING:
     from tilegrad.ir import UOp as UOp
     from tilegrad.ir import Variable as Variable
     from tilegrad.tensor import Tensor as Tensor
-    from tilegrad.tensor.handle.modes import enable_grad as enable_grad
-    from tilegrad.tensor.handle.modes import is_grad_enabled as is_grad_enabled
-    from tilegrad.tensor.handle.modes import no_grad as no_grad
-    from tilegrad.tensor.handle.modes import set_grad_enabled as set_grad_enabled
+    from tilegrad.tensor.handle.gradient_modes import enable_grad as enable_grad
+    from tilegrad.tensor.handle.gradient_modes import is_grad_enabled as is_grad_enabled
+    from tilegrad.tensor.handle.gradient_modes import no_grad as no_grad
+    from tilegrad.tensor.handle.gradient_modes import set_grad_enabled as set_grad_enabled
     from tilegrad.tensor.loops import scan as scan
 
 __all__ = [
@@ -46,13 +46,13 @@ _HOME = {
     "UOp": "tilegrad.ir",
     "Variable": "tilegrad.ir",
     "dtypes": "tilegrad.base.dtype",
-    "enable_grad": "tilegrad.tensor.handle.modes",
+    "enable_grad": "tilegrad.tensor.handle.gradient_modes",
     "getenv": "tilegrad.base.config",
-    "is_grad_enabled": "tilegrad.tensor.handle.modes",
+    "is_grad_enabled": "tilegrad.tensor.handle.gradient_modes",
     "jit": "tilegrad.capture",
-    "no_grad": "tilegrad.tensor.handle.modes",
+    "no_grad": "tilegrad.tensor.handle.gradient_modes",
     "scan": "tilegrad.tensor.loops",
-    "set_grad_enabled": "tilegrad.tensor.handle.modes",
+    "set_grad_enabled": "tilegrad.tensor.handle.gradient_modes",
 }
 
 

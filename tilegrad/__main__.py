@@ -5,6 +5,7 @@
     python -m tilegrad cache [--clear]                compiled code: where, how much; remove it
     python -m tilegrad show FILE                      run a script; the kernels that it compiles
     python -m tilegrad show FILE --after lower.expand one state of each, or of --kernel N; --every
+    python -m tilegrad show FILE --after schedule.split  each graph after a pass, before its kernels
     python -m tilegrad replay FILE --from optimize    go on from a graph that a failure saved
     python -m tilegrad layout 2x3:1,2 3x2             where the elements of views lie in memory
     python -m tilegrad gpu-report FILE --arch sm_80   its kernels on a GPU, counted without one
@@ -95,15 +96,22 @@ def cache(clear: bool) -> str:
 
 
 def show(options: argparse.Namespace) -> str:
-    """The kernels of a script, or states of them."""
-    from tilegrad.tools.show import STATES, run_recorded
+    """The kernels of a script, or states of them, or of its graphs."""
+    from tilegrad.tools.show import GRAPH_STATES, STATES, run_recorded, run_scheduled
 
     if not Path(options.file).is_file():
         raise DataError("show: there is no such file", file=options.file)
     if f"lower.{options.after}" in STATES:
         options.after = f"lower.{options.after}"
+    if f"schedule.{options.after}" in GRAPH_STATES:
+        options.after = f"schedule.{options.after}"
+    if options.after in GRAPH_STATES:
+        graphs = run_scheduled(options.file, options.after, options.arguments)
+        titles = (f"# graph {number}, after {options.after}" for number in range(len(graphs)))
+        return "\n".join(f"{title}\n{text}\n" for title, text in zip(titles, graphs))
     if options.after is not None and options.after not in STATES:
-        raise ConfigError(f"show: there is no state {options.after!r}", known=", ".join(STATES))
+        known = ", ".join((*GRAPH_STATES, *STATES))
+        raise ConfigError(f"show: there is no state {options.after!r}", known=known)
     kernels = list(enumerate(run_recorded(options.file, options.arguments)))
     if options.kernel is not None:
         if not 0 <= options.kernel < len(kernels):

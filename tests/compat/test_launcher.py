@@ -19,7 +19,7 @@ from tilegrad.base.config import Context, config
 from tilegrad.base.dtype import dtypes
 from tilegrad.base.errors import DataError
 from tilegrad.compat import helpers
-from tilegrad.compat.names import MODULES, find
+from tilegrad.compat.module_names import MODULES, find
 from tilegrad.compat.tinygrad import installed, main, run
 from tilegrad.device.registry import Device
 from tilegrad.tensor.tensor import Tensor

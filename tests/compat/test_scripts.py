@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tilegrad import Tensor, nn
-from tilegrad.compat.layers import BatchNorm, Embedding
+from tilegrad.compat.renamed_layers import BatchNorm, Embedding
 from tilegrad.compat.tinygrad import run
 
 SCRIPTS = sorted((Path(__file__).parent / "scripts").glob("*.py"))

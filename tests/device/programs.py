@@ -9,7 +9,7 @@ from tilegrad.base.dtype import AddressSpace, DType, dtypes
 from tilegrad.device.emulator import execute
 from tilegrad.ir.op import Axis, Ops
 from tilegrad.ir.uop import UOp
-from tilegrad.runtime.arithmetic import decode, encode
+from tilegrad.runtime.dtype_arithmetic import decode, encode
 
 __all__ = ["FLOAT", "HALF", "INT", "Program", "blank", "elements", "filled"]
 

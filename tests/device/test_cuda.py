@@ -24,7 +24,7 @@ from tilegrad.hardware import cuda_target
 from tilegrad.optimize import heuristic_units
 from tilegrad.render.cuda import CUDARenderer
 from tilegrad.runtime.protocol import Runtime
-from tilegrad.tools.gpu_report import compiled
+from tilegrad.tools.gpu_listings import compiled
 
 has_compiler = pytest.mark.skipif(not SHIMS["CUDA"].is_here, reason="no C++ compiler is here")
 has_nvrtc = pytest.mark.skipif(bool(why := nvrtc.why_not()), reason=why)

@@ -23,7 +23,8 @@ from tilegrad.ir.uop import UOp
 from tilegrad.render.ptx import PTXRenderer
 from tilegrad.render.ptx_tensor_memory import products_of
 from tilegrad.target import Target
-from tilegrad.tools.gpu_report import Compiled, count, innermost
+from tilegrad.tools.gpu_listings import Compiled, innermost
+from tilegrad.tools.gpu_report import count
 
 PTXAS, NVDISASM = find_ptxas(), nvrtc.find_tool("nvdisasm")
 pytestmark = pytest.mark.skipif(

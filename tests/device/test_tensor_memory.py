@@ -20,9 +20,10 @@ from tests.device.ptx.driver import FakeDriver
 from tests.device.ptx.machine import run
 from tests.device.ptx.memory import GlobalMemory
 from tests.device.ptx.parse import PTXError, parse
+from tests.device.ptx.products import check_convolution, column_sums, drawn, operands_in, result_in
 from tests.device.test_missing_barriers import memory, without
 from tests.device.test_ptx_products import NVDISASM, PTXAS, assembled_kernel, others_each
-from tests.device.test_wgmma import VALUES, drawn, units
+from tests.device.test_wgmma import VALUES, units
 from tests.optimize.kernels import FLOAT, HALF, buffer, kernel, matmul, permute, program
 from tests.schedule.plans import plan
 from tilegrad import Tensor
@@ -253,17 +254,7 @@ def test_bfloat16_has_them_too(used: list[str]) -> None:
 @nightly
 @pytest.mark.row("M9.1")
 def test_a_convolution_has_such_units(used: list[str]) -> None:
-    image, weight = drawn(2, 64, 8, 8), drawn(64, 64, 3, 3, seed=1)
-    device = simulated("NVSIM100")
-    found = (
-        Tensor(image, device=device)
-        .realize()
-        .conv2d(Tensor(weight, device=device).realize(), padding=1)
-    )
-    wide = np.pad(image.astype(float), ((0, 0), (0, 0), (1, 1), (1, 1)))
-    windows = np.lib.stride_tricks.sliding_window_view(wide, (3, 3), axis=(2, 3))
-    wanted = np.einsum("bcijyx,ocyx->boij", windows, weight.astype(float))
-    np.testing.assert_allclose(found.numpy().astype(float), wanted, rtol=2e-3, atol=0.1)
+    check_convolution("NVSIM100", images=2)
     assert used and all(each.startswith("tcgen05") for each in used)
 
 
@@ -286,11 +277,7 @@ def text_of(ast: UOp, target: Target = TARGET) -> str:
 def interpreted(text: str, m: int, n: int, k: int, target: Target = TARGET) -> Any:
     """The product of ones and of rows that count, as a kernel's text has it."""
     entry, held = parse(text)["product"], GlobalMemory()
-    left = np.ones((m, k), np.float16)
-    right = (np.arange(k * n).reshape(k, n) % 7).astype(np.float16)
-    places = [held.allocate(size) for size in (m * n * 4, m * k * 2, k * n * 2)]
-    for place, values in zip(places[1:], (left, right)):
-        held.window(place, values.nbytes)[:] = values.view(np.uint8).reshape(-1)
+    places = operands_in(held, m, n, k)
     found = program(product(m, n, k, target=target), None, target)
     arguments = list(places)
     for part in nv.heading_of("product", found).split("|")[-1].split() if "_map0" in text else ():
@@ -301,7 +288,7 @@ def interpreted(text: str, m: int, n: int, k: int, target: Target = TARGET) -> A
     asked = TARGET.block_bytes - 64 if ".extern .shared" in text else 0
     lanes = int(re.findall(r"\.maxntid (\d+)", text)[0])
     run(entry, held, arguments, (1, 1, 1), (2, 2, lanes // 4), asked)
-    return held.window(places[0], m * n * 4).view(np.float32).reshape(m, n)
+    return result_in(held, places[0], m, n)
 
 
 def tensor_map(itemsize: int, address: int, *rest: tuple[int, ...]) -> bytes:
@@ -309,10 +296,6 @@ def tensor_map(itemsize: int, address: int, *rest: tuple[int, ...]) -> bytes:
 
     sizes, strides, box = rest
     return Described(itemsize, address, sizes, strides, box).packed()
-
-
-def column_sums(m: int, n: int, k: int) -> Any:
-    return np.tile((np.arange(k * n).reshape(k, n) % 7).sum(0), (m, 1))
 
 
 @pytest.mark.usefixtures("few_blocks")

@@ -21,9 +21,10 @@ from tests.device.ptx.driver import FakeDriver
 from tests.device.ptx.machine import run
 from tests.device.ptx.memory import GlobalMemory
 from tests.device.ptx.parse import PTXError, parse
+from tests.device.ptx.products import column_sums, drawn, operands_in, result_in
 from tests.device.test_missing_barriers import memory, without
 from tests.device.test_ptx_products import NVDISASM, PTXAS, assembled_kernel, others_each
-from tests.device.test_wgmma import BY_LANES, TARGET, check, drawn, product, text_of
+from tests.device.test_wgmma import BY_LANES, TARGET, check, product, text_of
 from tests.optimize.kernels import FLOAT, HALF, buffer, good_opts, kernel, matmul, program, shaped
 from tilegrad import Tensor, jit
 from tilegrad.base.dtype import AddressSpace, dtypes
@@ -265,13 +266,8 @@ def test_the_interpreter_multiplies(name: str) -> None:
 
 def interpreted(text: str, m: int, n: int, k: int) -> Any:
     """The product of ones and of rows that count, as a kernel's text has it."""
-    entry = parse(text)["product"]
-    held = GlobalMemory()
-    left = np.ones((m, k), np.float16)
-    right = (np.arange(k * n).reshape(k, n) % 7).astype(np.float16)
-    places = [held.allocate(size) for size in (m * n * 4, m * k * 2, k * n * 2)]
-    for place, values in zip(places[1:], (left, right)):
-        held.window(place, values.nbytes)[:] = values.view(np.uint8).reshape(-1)
+    entry, held = parse(text)["product"], GlobalMemory()
+    places = operands_in(held, m, n, k)
     found = maps(program(product(m, n, k), None, TARGET))
     made = [
         tiles.TensorMap(2, place, each.sizes, tuple(2 * x for x in each.strides[1:]), each.box)
@@ -281,15 +277,13 @@ def interpreted(text: str, m: int, n: int, k: int) -> Any:
     lanes = int(re.findall(r"\.maxntid (\d+)", text)[0])
     asked = TARGET.block_bytes if ".extern .shared" in text else 0
     run(entry, held, arguments, (1, 1, 1), (2, 2, lanes // 4), asked)
-    return held.window(places[0], m * n * 4).view(np.float32).reshape(m, n)
+    return result_in(held, places[0], m, n)
 
 
 @pytest.mark.parametrize("sizes", [SMALL, LONG])
 def test_the_interpreter_reads_the_text(sizes: tuple[int, int, int], few_blocks: None) -> None:
-    m, n, k = sizes
     found = interpreted(text_of(product(*sizes), TARGET), *sizes)
-    column = (np.arange(k * n).reshape(k, n) % 7).sum(0)
-    np.testing.assert_array_equal(found, np.tile(column, (m, 1)))
+    np.testing.assert_array_equal(found, column_sums(*sizes))
 
 
 WRONG = {

@@ -20,6 +20,7 @@ from tests.device.ptx.device import driver_of, simulated
 from tests.device.ptx.machine import run
 from tests.device.ptx.memory import GlobalMemory
 from tests.device.ptx.parse import PTXError, parse
+from tests.device.ptx.products import check_convolution, column_sums, drawn, operands_in, result_in
 from tests.device.test_missing_barriers import memory, without
 from tests.device.test_ptx_products import NVDISASM, PTXAS, assembled_kernel, others_each
 from tests.optimize.kernels import (
@@ -163,10 +164,6 @@ def test_vectors_are_swizzled_as_addresses_are(index: int) -> None:
 # values
 
 
-def drawn(*shape: int, seed: int = 0) -> Any:
-    return np.random.default_rng(seed).standard_normal(shape).astype(np.float16)
-
-
 @pytest.mark.row("M9.1", "M9.5")
 @pytest.mark.parametrize("transposed", [(False, False), pytest.param((True, True), marks=nightly)])
 def test_the_emulator_multiplies(transposed: tuple[bool, bool], few_blocks: None) -> None:
@@ -234,17 +231,7 @@ def test_the_interpreter_multiplies(name: str, used: list[str]) -> None:
 @nightly
 @pytest.mark.row("M9.1")
 def test_a_convolution_has_such_units(used: list[str]) -> None:
-    image, weight = drawn(1, 64, 8, 8), drawn(64, 64, 3, 3, seed=1)
-    device = simulated("NVSIM90")
-    found = (
-        Tensor(image, device=device)
-        .realize()
-        .conv2d(Tensor(weight, device=device).realize(), padding=1)
-    )
-    wide = np.pad(image.astype(float), ((0, 0), (0, 0), (1, 1), (1, 1)))
-    windows = np.lib.stride_tricks.sliding_window_view(wide, (3, 3), axis=(2, 3))
-    wanted = np.einsum("bcijyx,ocyx->boij", windows, weight.astype(float))
-    np.testing.assert_allclose(found.numpy().astype(float), wanted, rtol=2e-3, atol=0.1)
+    check_convolution("NVSIM90", images=1)
     assert used and all(each.startswith("wgmma") for each in used)
 
 
@@ -276,16 +263,11 @@ def text_of(ast: UOp, target: Target = BY_LANES) -> str:
 
 def interpreted(text: str, m: int, n: int, k: int) -> Any:
     """The product of ones and of rows that count, as a kernel's text has it."""
-    entry = parse(text)["product"]
-    held = GlobalMemory()
-    left = np.ones((m, k), np.float16)
-    right = (np.arange(k * n).reshape(k, n) % 7).astype(np.float16)
-    places = [held.allocate(size) for size in (m * n * 4, m * k * 2, k * n * 2)]
-    for place, values in zip(places[1:], (left, right)):
-        held.window(place, values.nbytes)[:] = values.view(np.uint8).reshape(-1)
+    entry, held = parse(text)["product"], GlobalMemory()
+    arguments = operands_in(held, m, n, k)
     asked = TARGET.block_bytes if ".extern .shared" in text else 0
-    run(entry, held, places, (1, 1, 1), _block(text), asked)
-    return held.window(places[0], m * n * 4).view(np.float32).reshape(m, n)
+    run(entry, held, arguments, (1, 1, 1), _block(text), asked)
+    return result_in(held, arguments[0], m, n)
 
 
 def _block(text: str) -> tuple[int, int, int]:
@@ -300,8 +282,7 @@ LONG = (64, 64, 512)
 
 def test_the_interpreter_reads_the_text(few_blocks: None) -> None:
     found = interpreted(text_of(product(*SMALL)), *SMALL)
-    column = (np.arange(SMALL[2] * SMALL[1]).reshape(SMALL[2], SMALL[1]) % 7).sum(0)
-    np.testing.assert_array_equal(found, np.tile(column, (64, 1)))
+    np.testing.assert_array_equal(found, column_sums(*SMALL))
 
 
 @pytest.mark.parametrize(

@@ -143,3 +143,32 @@ def test_a_class_of_the_compiler_has_a_name_of_its_own() -> None:
                 if isinstance(node, ast.ClassDef):
                     found.setdefault(node.name.lstrip("_"), []).append(path.name)
     assert {name for name, files in found.items() if len(files) > 1} <= TWICE
+
+
+# Folders whose files are called as what they are for elsewhere: a kind of hardware, a module of
+# PyTorch or a chapter of the Array API, an instruction of random programs.
+HARDWARE = ("render", "compile", "device", "runtime")
+ELSEWHERE = ("torch", "array_api", "tools")
+
+
+def is_named_for_a_reason(folders: list[Path]) -> bool:
+    """Whether files of one name in `folders`, but for those that are called as what they are for
+    elsewhere, are one, or for one kind of hardware, or layers beside their functions.
+    """
+    if [folder.as_posix() for folder in folders] == ["nn", "nn/functional"]:
+        return True
+    rest = [folder.parts[0] for folder in folders if folder.parts[0] not in ELSEWHERE]
+    return len(rest) < 2 or set(rest) <= set(HARDWARE)
+
+
+def test_a_file_name_stands_once_or_twice_for_a_reason() -> None:
+    folders: dict[str, list[Path]] = {}
+    for path in FILES:
+        if path.name != "__init__.py":
+            folder = path.parent.relative_to(ROOT / "tilegrad")
+            folders.setdefault(path.stem, []).append(folder)
+    several = {name: sorted(found) for name, found in folders.items() if len(found) > 1}
+    without = {name for name, found in several.items() if not is_named_for_a_reason(found)}
+    # Memory that the engine has, and memory of tensors that share it.
+    assert without == {"memory"}
+    assert len(several) <= 40

@@ -27,9 +27,9 @@ from tilegrad.compile.llvm import assembly, compile_ir, host_target, inner_spill
 from tilegrad.device.registry import Device
 from tilegrad.engine.program.stages import to_program
 from tilegrad.engine.run.run import recording
-from tilegrad.engine.search import search
+from tilegrad.engine.search import kernel_search
 from tilegrad.engine.search.children import Child, ChildError, Children
-from tilegrad.engine.search.search import InChildren, search_kernel
+from tilegrad.engine.search.kernel_search import InChildren, search_kernel
 from tilegrad.ir import UOp
 from tilegrad.optimize.findings import Finding, line_of, parse_findings
 from tilegrad.optimize.heuristic import heuristic
@@ -96,11 +96,11 @@ def test_candidates_that_crash_hang_or_compute_other_values_are_left_out(
     assert measure.seconds(crash, good) is None
     nothing = candidate(measure, "ret void")
     assert measure.seconds(nothing, good) is None
-    monkeypatch.setattr(search, "_RUN_SECONDS", 0.3)
-    monkeypatch.setattr(search, "_RUN_TIMES", 1.0)
+    monkeypatch.setattr(kernel_search, "_RUN_SECONDS", 0.3)
+    monkeypatch.setattr(kernel_search, "_RUN_TIMES", 1.0)
     hang = candidate(measure, "br label %again\nagain:\n fence seq_cst\n br label %again")
     assert measure.seconds(hang, good) is None
-    monkeypatch.setattr(search, "_RUN_SECONDS", 20.0)
+    monkeypatch.setattr(kernel_search, "_RUN_SECONDS", 20.0)
     assert min(measure.seconds(good, good) or (0.0,)) > 0
     assert counters.timings == before + 5
     base, other = measure.rounds([good, good], 3)
@@ -173,7 +173,7 @@ class Asked:
 @pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch) -> Asked:
     made = Asked(Opt(UPCAST, 0, 4))
-    monkeypatch.setattr(search, "search_kernel", made)
+    monkeypatch.setattr(kernel_search, "search_kernel", made)
     return made
 
 
@@ -195,14 +195,14 @@ def test_the_opts_found_shape_the_kernel_and_are_kept(folder: Path, asked: Asked
         count = asked.count
         assert name_of(288) == "E_72_4" and asked.count == count
         # Compiled code is gone, findings stay: no search is made again.
-        assert search.best_opts(graph_of(288), CPU) == (Opt(UPCAST, 0, 4),)
+        assert kernel_search.best_opts(graph_of(288), CPU) == (Opt(UPCAST, 0, 4),)
         assert asked.count == count
     with Context(BEAM=4):
-        search.best_opts(graph_of(288), CPU)
+        kernel_search.best_opts(graph_of(288), CPU)
     assert asked.count == count + 1
     with Context(BEAM=3, IGNORE_BEAM_CACHE=1):
-        search.best_opts(graph_of(288), CPU)
-        search.best_opts(graph_of(288), CPU)
+        kernel_search.best_opts(graph_of(288), CPU)
+        kernel_search.best_opts(graph_of(288), CPU)
     assert asked.count == count + 3
     assert name_of(288) != "E_72_4"
 
@@ -211,10 +211,10 @@ def test_nothing_is_searched_without_beam_and_with_noopt(folder: Path, asked: As
     ast = graph_of(304)
     for switches in ({}, {"BEAM": 2, "NOOPT": 1}):
         with Context(**switches):
-            assert search.best_opts(ast, CPU) is None
+            assert kernel_search.best_opts(ast, CPU) is None
     with Context(BEAM=2):
-        assert search.best_opts(ast, Device["NULL"]) is None
-        assert search.best_opts(ast, Device["EMU:CPU"]) is None
+        assert kernel_search.best_opts(ast, Device["NULL"]) is None
+        assert kernel_search.best_opts(ast, Device["EMU:CPU"]) is None
     assert asked.count == 0
 
 
@@ -240,7 +240,7 @@ def test_a_capture_runs_searched_kernels(
 def test_a_file_of_findings_is_written_read_and_shipped(folder: Path, asked: Asked) -> None:
     path = folder / "found.txt"
     with Context(BEAM=2, BEAM_FILE=str(path)):
-        search.best_opts(graph_of(336), CPU)
+        kernel_search.best_opts(graph_of(336), CPU)
     text = path.read_text()
     assert text.startswith("# ") and text.count("\n") == 2
     (finding,) = parse_findings(text.splitlines()).values()
@@ -254,25 +254,27 @@ def test_a_file_of_findings_is_written_read_and_shipped(folder: Path, asked: Ask
     assert asked.count == 1
     # What is in the file comes before a search.
     with Context(BEAM=5, BEAM_FILE=str(shipped)):
-        assert search.best_opts(graph_of(336), CPU) == (Opt(UPCAST, 0, 16),)
+        assert kernel_search.best_opts(graph_of(336), CPU) == (Opt(UPCAST, 0, 16),)
     assert asked.count == 1
 
 
 def test_findings_that_are_not_legal_any_more_are_left_out(folder: Path, asked: Asked) -> None:
     ast, path = graph_of(352), folder / "old.txt"
-    path.write_text(line_of(Finding(search._shared_key(ast, CPU), "E", (Opt(UPCAST, 0, 7),), 1, 1)))
+    path.write_text(
+        line_of(Finding(kernel_search._shared_key(ast, CPU), "E", (Opt(UPCAST, 0, 7),), 1, 1))
+    )
     with (
         Context(BEAM_FILE=str(path)),
         pytest.warns(RuntimeWarning, match=r"E are not legal any more \(upcast: 7 does not"),
     ):
-        assert search.best_opts(ast, CPU) is None
+        assert kernel_search.best_opts(ast, CPU) is None
     broken = folder / "broken.txt"
     broken.write_text("no finding\n")
     with (
         Context(BEAM_FILE=str(broken)),
         pytest.raises(DataError, match="line 1 does not read"),
     ):
-        search.best_opts(ast, CPU)
+        kernel_search.best_opts(ast, CPU)
 
 
 def test_a_file_that_cannot_be_written_costs_the_line_only(folder: Path, asked: Asked) -> None:
@@ -281,19 +283,19 @@ def test_a_file_that_cannot_be_written_costs_the_line_only(folder: Path, asked: 
         Context(BEAM=2, BEAM_FILE=str(folder / "none" / "found.txt")),
         pytest.warns(RuntimeWarning, match="cannot be written"),
     ):
-        assert search.best_opts(graph_of(368), CPU) == (Opt(UPCAST, 0, 4),)
+        assert kernel_search.best_opts(graph_of(368), CPU) == (Opt(UPCAST, 0, 4),)
 
 
 def test_a_search_that_cannot_be_made_leaves_the_default(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys, "executable", "")
-    monkeypatch.setattr(search, "_children", None)
+    monkeypatch.setattr(kernel_search, "_children", None)
     with (
         Context(BEAM=2),
         pytest.warns(RuntimeWarning, match="no Python interpreter to start"),
     ):
-        assert search.best_opts(graph_of(384), CPU) is None
+        assert kernel_search.best_opts(graph_of(384), CPU) is None
 
 
 def test_an_unknown_strategy_is_refused(folder: Path) -> None:
@@ -301,7 +303,7 @@ def test_an_unknown_strategy_is_refused(folder: Path) -> None:
         Context(BEAM=2, SEARCH="guess"),
         pytest.raises(ConfigError, match="unknown strategy 'guess'"),
     ):
-        search.best_opts(graph_of(400), CPU)
+        kernel_search.best_opts(graph_of(400), CPU)
 
 
 # from end to end
@@ -359,7 +361,7 @@ def test_a_search_can_be_interrupted(tmp_path: Path) -> None:
         "from tilegrad.engine.search import search\n"
         "x = Tensor.ones(256, 256).contiguous().realize()\n"
         "def running():\n"
-        "    children = search._children._children if search._children else ()\n"
+        "    children = kernel_search._children._children if kernel_search._children else ()\n"
         "    return sum(child.pid is not None for child in children)\n"
         "def interrupt():\n"
         "    while not running(): time.sleep(0.01)\n"
@@ -424,6 +426,6 @@ def test_random_programs_are_right_under_random_opts(program: Program) -> None:
         pytest.MonkeyPatch.context() as patch,
         Context(BEAM=1, IGNORE_BEAM_CACHE=1, DISABLE_COMPILER_CACHE=1),
     ):
-        patch.setattr(search, "search_kernel", walked)
+        patch.setattr(kernel_search, "search_kernel", walked)
         for array, expected in zip(computed(program), program.results, strict=True):
             agree(array, expected, "with random Opts")

@@ -15,7 +15,7 @@ from tilegrad.base.errors import DTypeError, TransformError
 from tilegrad.func import checkpoint, grad, hessian, jvp, vmap
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp
-from tilegrad.schedule.memory import plan_memory
+from tilegrad.schedule.memory_plan import plan_memory
 from tilegrad.schedule.schedule import make_schedule
 
 RANDOM = np.random.default_rng(9)

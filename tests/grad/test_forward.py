@@ -11,9 +11,10 @@ from tilegrad import Tensor, dtypes, jit, scan
 from tilegrad.base.errors import DTypeError, ShapeError, TilegradError, TransformError
 from tilegrad.func import grad, jvp, vjp, vmap
 from tilegrad.grad import forward
-from tilegrad.grad.loops import LOOPS
+from tilegrad.grad.loop_gradients import LOOPS
 from tilegrad.grad.rules import DERIVATIVES, NO_DERIVATIVE
-from tilegrad.ir.op import Ops, Stage
+from tilegrad.ir.definition import Stage
+from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp
 
 RANDOM = np.random.default_rng(3)

@@ -200,7 +200,7 @@ def test_errors() -> None:
             mode(lambda x: x.cast("int32"))(x)
 
 
-@pytest.mark.parametrize("module", ["derivatives", "mapping", "modules", "recompute"])
+@pytest.mark.parametrize("module", ["derivatives", "mapping", "module_functions", "recompute"])
 def test_examples_in_docstrings_run(module: str) -> None:
     found = importlib.import_module(f"tilegrad.func.{module}")
     runner = doctest.DocTestRunner()

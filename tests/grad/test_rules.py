@@ -10,9 +10,10 @@ import pytest
 from tests.grad.numeric import Array, check, evaluate, leaf, ones, total
 from tilegrad.base.dtype import dtypes
 from tilegrad.grad import gradients
-from tilegrad.grad.loops import LOOPS
+from tilegrad.grad.loop_gradients import LOOPS
 from tilegrad.grad.rules import DERIVATIVES, NO_DERIVATIVE
-from tilegrad.ir.op import Ops, Stage
+from tilegrad.ir.definition import Stage
+from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp
 
 RANDOM = np.random.default_rng(0)

@@ -8,7 +8,7 @@ import pytest
 from tests.grad.numeric import evaluate, leaf
 from tilegrad import Tensor
 from tilegrad.base.dtype import dtypes
-from tilegrad.grad.sums import is_zero, sum_axes
+from tilegrad.grad.summed_gradients import is_zero, sum_axes
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp
 

@@ -12,7 +12,7 @@ import pytest
 
 from tilegrad import Context, Tensor
 from tilegrad.base.errors import TilegradError
-from tilegrad.tensor.handle.modes import no_grad
+from tilegrad.tensor.handle.gradient_modes import no_grad
 
 VALUES = np.float32([[1.0, -2.0, 3.0], [0.5, 4.0, -1.0]])
 

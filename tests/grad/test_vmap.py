@@ -22,7 +22,8 @@ from tilegrad.func import (
     vmap,
 )
 from tilegrad.grad import batch, lifted
-from tilegrad.ir.op import Ops, Stage
+from tilegrad.ir.definition import Stage
+from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp
 
 RANDOM = np.random.default_rng(5)

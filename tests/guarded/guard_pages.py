@@ -169,7 +169,7 @@ def install(kind: str) -> None:
     changes = {
         "tilegrad.runtime.allocator": exact_sizes,
         "tilegrad.device.cpu": guarded_blocks,
-        "tilegrad.schedule.memory": own_blocks,
+        "tilegrad.schedule.memory_plan": own_blocks,
     }
     sys.meta_path.insert(0, _Patching(changes))
 

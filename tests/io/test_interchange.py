@@ -21,7 +21,7 @@ from PIL import Image
 from tilegrad import Tensor, dtypes, jit
 from tilegrad.base.errors import DataError, DTypeError, ShapeError
 from tilegrad.engine.run.run import recording
-from tilegrad.tensor.exchange import dlpack
+from tilegrad.tensor.exchange import dlpack_capsules
 
 GRID = np.arange(12, dtype=np.float32).reshape(3, 4)
 NUMPY_KNOWS = [d for d in dtypes.all if d.name[:2] != "fp" and d is not dtypes.bfloat16]
@@ -72,17 +72,17 @@ def test_what_was_given_keeps_its_values() -> None:
 def test_memory_goes_back_when_the_taker_is_done() -> None:
     x = Tensor(GRID).realize()
     taken = np.from_dlpack(x)
-    assert len(dlpack._given) == 1
+    assert len(dlpack_capsules._given) == 1
     view = taken[1:]
     del taken
-    assert len(dlpack._given) == 1
+    assert len(dlpack_capsules._given) == 1
     del view
-    assert not dlpack._given
+    assert not dlpack_capsules._given
     for version in (None, (1, 0)):
         capsule = x.__dlpack__(max_version=version)
-        assert len(dlpack._given) == 1
+        assert len(dlpack_capsules._given) == 1
         del capsule
-        assert not dlpack._given
+        assert not dlpack_capsules._given
 
 
 def test_a_copy_is_the_takers_own() -> None:
@@ -109,12 +109,12 @@ def test_capsules_of_both_versions() -> None:
     x = Tensor(GRID).realize()
     for version, name in ((None, "dltensor"), ((0, 8), "dltensor"), ((1, 0), "dltensor_versioned")):
         assert f'"{name}"' in repr(x.__dlpack__(max_version=version))
-    versioned: Any = dlpack._Versioned
+    versioned: Any = dlpack_capsules._Versioned
     capsule = x.__dlpack__(max_version=(1, 0))
-    head = versioned.from_address(dlpack._pointer(capsule, b"dltensor_versioned"))
+    head = versioned.from_address(dlpack_capsules._pointer(capsule, b"dltensor_versioned"))
     assert (head.major, head.flags) == (1, 1)
     capsule = x.__dlpack__(max_version=(1, 0), copy=True)
-    head = versioned.from_address(dlpack._pointer(capsule, b"dltensor_versioned"))
+    head = versioned.from_address(dlpack_capsules._pointer(capsule, b"dltensor_versioned"))
     assert head.flags == 2
 
 
@@ -264,26 +264,30 @@ def test_old_and_strange_givers() -> None:
 )
 def test_a_capsule_that_is_wrong(field: str, value: int, message: str) -> None:
     capsule = Tensor(GRID).realize().__dlpack__()
-    managed: Any = dlpack._Managed.from_address(dlpack._pointer(capsule, b"dltensor"))
+    managed: Any = dlpack_capsules._Managed.from_address(
+        dlpack_capsules._pointer(capsule, b"dltensor")
+    )
     setattr(managed.tensor, field, value)
     with pytest.raises((DataError, DTypeError), match=message):
         Tensor.from_dlpack(capsule)
-    assert len(dlpack._given) == 1
+    assert len(dlpack_capsules._given) == 1
     del capsule
-    assert not dlpack._given
+    assert not dlpack_capsules._given
 
 
 def test_a_capsule_of_a_version_to_come() -> None:
     capsule = Tensor(GRID).realize().__dlpack__(max_version=(1, 0))
-    managed: Any = dlpack._Versioned
-    managed.from_address(dlpack._pointer(capsule, b"dltensor_versioned")).major = 2
+    managed: Any = dlpack_capsules._Versioned
+    managed.from_address(dlpack_capsules._pointer(capsule, b"dltensor_versioned")).major = 2
     with pytest.raises(DataError, match="this version of DLPack is unknown"):
         Tensor.from_dlpack(capsule)
 
 
 def test_a_capsule_without_strides() -> None:
     capsule = Tensor(GRID).realize().__dlpack__()
-    managed: Any = dlpack._Managed.from_address(dlpack._pointer(capsule, b"dltensor"))
+    managed: Any = dlpack_capsules._Managed.from_address(
+        dlpack_capsules._pointer(capsule, b"dltensor")
+    )
     managed.tensor.strides = ctypes.POINTER(ctypes.c_int64)()
     assert Tensor.from_dlpack(capsule).tolist() == GRID.tolist()
 

@@ -106,7 +106,7 @@ WITHOUT_A_NAME = {
     "engine/program/blocks.py": 1,
     "engine/realize/unknowns.py": 1,
     "lower/memory_accumulators.py": 1,
-    "optimize/scan.py": 1,
+    "optimize/shared_scan.py": 1,
 }
 
 

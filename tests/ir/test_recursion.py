@@ -99,7 +99,7 @@ BOUNDED = {
     "grad/backward.py": {"pullback": LOOPS},
     "grad/forward.py": {"pushforward": LOOPS},
     "grad/rules.py": {"_leave_one_out": "halves of the axes of a product"},
-    "grad/sums.py": {"_narrow": "_DEPTH operations", "sum_axes": ONCE},
+    "grad/summed_gradients.py": {"_narrow": "_DEPTH operations", "sum_axes": ONCE},
     "ir/matcher.py": dict.fromkeys(
         [
             "_RuleSource.build", "_RuleSource.has_dtype", "_RuleSource.match",

@@ -18,7 +18,7 @@ from tilegrad.base.dtype import AddressSpace, DType, dtypes
 from tilegrad.base.errors import DataError
 from tilegrad.ir import Axis, Ops, UOp
 from tilegrad.ir.args import BufferArg, KernelInfo, RandArg
-from tilegrad.ir.show import show
+from tilegrad.ir.constructor_text import show
 from tilegrad.ir.text import dump, parse, parse_program, register, render
 
 x = UOp.variable("x", 0, 10)
@@ -145,6 +145,17 @@ def test_a_size_that_only_an_argument_names_is_read_back() -> None:
     assert parse(text) is program[-1]
     used = [length, *program]
     assert parse_program(dump(used)) == used
+
+
+@pytest.mark.parametrize("kind", ["memory", "draw"])
+def test_memory_and_draws_of_a_symbolic_size_read_back(kind: str) -> None:
+    length = UOp.variable("length", 1, 64)
+    if kind == "memory":
+        node = UOp(Ops.BUFFER, dtypes.float32, (), BufferArg(0, "CPU", length * 8))
+    else:
+        node = UOp(Ops.RAND, dtypes.uint32, (), RandArg((length * 8, 2), 3, 4, "CPU"))
+    assert parse(dump(node)) is node
+    assert parse(dump(UOp.sink(node + node))) is UOp.sink(node + node)
 
 
 def test_deep_graph() -> None:

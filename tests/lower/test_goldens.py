@@ -24,7 +24,7 @@ from tilegrad.lower.grid import fix_launch, spread_shared, use_grid
 from tilegrad.lower.integers import choose_integers, order_sums
 from tilegrad.lower.join_accesses import join_accesses
 from tilegrad.lower.lanes import use_lanes
-from tilegrad.lower.lengths import fit_lengths
+from tilegrad.lower.launch_lengths import fit_lengths
 from tilegrad.lower.levels import split_levels
 from tilegrad.lower.linearize import linearize
 from tilegrad.lower.lower import PASSES

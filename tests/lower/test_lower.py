@@ -35,7 +35,8 @@ from tilegrad.base.dtype import AddressSpace, DType, dtypes
 from tilegrad.base.errors import InternalError
 from tilegrad.device.emulator import execute
 from tilegrad.ir.args import KernelInfo
-from tilegrad.ir.op import Axis, Ops, Stage
+from tilegrad.ir.definition import Stage
+from tilegrad.ir.op import Axis, Ops
 from tilegrad.ir.rules import simplify
 from tilegrad.ir.spec import verify
 from tilegrad.ir.uop import UOp, Variable

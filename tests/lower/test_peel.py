@@ -11,7 +11,8 @@ from tilegrad import Context, Device, Tensor
 from tilegrad.base.dtype import dtypes
 from tilegrad.engine.build.kernel import Kernel, Opt, OptOps
 from tilegrad.ir.args import KernelInfo
-from tilegrad.ir.op import Axis, Ops, Stage
+from tilegrad.ir.definition import Stage
+from tilegrad.ir.op import Axis, Ops
 from tilegrad.ir.spec import verify
 from tilegrad.ir.uop import UOp
 from tilegrad.lower.peel import peel

@@ -12,7 +12,8 @@ from tilegrad.base.dtype import DType, dtypes
 from tilegrad.device.emulator import execute
 from tilegrad.hardware import cuda_target, metal_target
 from tilegrad.ir.args import BufferArg
-from tilegrad.ir.op import Ops, Stage
+from tilegrad.ir.definition import Stage
+from tilegrad.ir.op import Ops
 from tilegrad.ir.spec import verify
 from tilegrad.ir.uop import UOp
 from tilegrad.lower.lower import lower

@@ -20,7 +20,8 @@ from tilegrad.base.dtype import DType
 from tilegrad.base.errors import OptError
 from tilegrad.engine.build.pipeline import compile_kernel
 from tilegrad.hardware import dot_unit
-from tilegrad.ir.op import Axis, Ops, Stage
+from tilegrad.ir.definition import Stage
+from tilegrad.ir.op import Axis, Ops
 from tilegrad.ir.rules import simplify
 from tilegrad.ir.spec import verify
 from tilegrad.ir.text import parse

@@ -12,7 +12,7 @@ from tilegrad.hardware import hip_target
 from tilegrad.ir.op import Axis, Ops
 from tilegrad.ir.rules import simplify
 from tilegrad.ir.uop import UOp
-from tilegrad.optimize.explain import explain
+from tilegrad.optimize.explain_opts import explain
 from tilegrad.optimize.footprint import chunks_of, step_of
 from tilegrad.optimize.model import estimate
 from tilegrad.optimize.opt import Opt, OptOps

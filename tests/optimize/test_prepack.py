@@ -11,7 +11,7 @@ from tests.optimize.test_stage import SEED, STAGE, WIDE, correlate, kernel_of, r
 from tilegrad import Device, Tensor
 from tilegrad.base.dtype import Pointer
 from tilegrad.engine.build.pipeline import CompiledKernel, compile_kernel, kernel_key
-from tilegrad.engine.build.prepack import _compiled, prepack
+from tilegrad.engine.build.prepacked_weights import _compiled, prepack
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp
 from tilegrad.optimize.heuristic import heuristic

@@ -16,7 +16,7 @@ from tilegrad.ir.args import BufferArg
 from tilegrad.ir.interpret import interpret
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp
-from tilegrad.runtime.arithmetic import arithmetic, decode
+from tilegrad.runtime.dtype_arithmetic import arithmetic, decode
 
 
 def rounded(exact: Fraction, digits: int, smallest: int, largest: Fraction) -> float:

@@ -16,7 +16,7 @@ from tests.scale.test_growing_writes import lines_of
 from tests.scale.test_large_graphs import MOST, chain, shallow, start
 from tilegrad import Tensor
 from tilegrad.func import checkpoint, grad, jvp, vmap
-from tilegrad.ir.op import Stage
+from tilegrad.ir.definition import Stage
 from tilegrad.ir.spec import verify
 from tilegrad.ir.text import dump, parse
 from tilegrad.ir.uop import UOp

@@ -23,7 +23,7 @@ from tilegrad.engine.build import pipeline
 from tilegrad.engine.plans import plans
 from tilegrad.engine.realize import bindings
 from tilegrad.engine.run import memory, run
-from tilegrad.grad import templates as grad_templates
+from tilegrad.grad import derivative_templates as grad_templates
 from tilegrad.ir import uop
 from tilegrad.runtime.buffer import Buffer
 from tilegrad.tensor.calls import template_table

@@ -16,7 +16,8 @@ from tests.tensor.helpers import close, numbers
 from tilegrad import Context, GlobalCounters, Tensor, dtypes
 from tilegrad.engine.build.kernel import Kernel
 from tilegrad.engine.run.run import recording
-from tilegrad.ir.op import Axis, Ops, Stage
+from tilegrad.ir.definition import Stage
+from tilegrad.ir.op import Axis, Ops
 from tilegrad.nn import BatchNorm2d, Linear
 from tilegrad.nn.optim import SGD, Adam, Optimizer
 from tilegrad.render.cstyle import ClangRenderer

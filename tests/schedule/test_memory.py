@@ -21,7 +21,7 @@ from tilegrad.engine.plans.plan import Plan
 from tilegrad.engine.realize import realize
 from tilegrad.engine.run import run
 from tilegrad.schedule.items import BufferSpec, Item, Schedule
-from tilegrad.schedule.memory import plan_memory
+from tilegrad.schedule.memory_plan import plan_memory
 
 ALIGNMENT = 64
 shares_memory = pytest.mark.skipif(

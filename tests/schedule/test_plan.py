@@ -23,7 +23,7 @@ from tilegrad.engine.run.run import Launch, recording
 from tilegrad.ir.args import BufferArg
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp
-from tilegrad.schedule import schedule as stage
+from tilegrad.schedule import kernel_items
 from tilegrad.schedule.items import Schedule
 
 ROOT = Path(__file__).parents[2]
@@ -305,13 +305,13 @@ def test_the_last_line_sums_up() -> None:
 
 def test_kernels_of_one_form_are_finished_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Six layers over other buffers: one kernel graph, and the passes of one."""
-    finish, calls = stage.finish, []
+    finish, calls = kernel_items.finish, []
 
     def counted(raw: UOp, *given: Any, plain: bool) -> tuple[UOp, list[int]]:
         calls.append(raw)
         return finish(raw, *given, plain=plain)
 
-    monkeypatch.setattr(stage, "finish", counted)
+    monkeypatch.setattr(kernel_items, "finish", counted)
     x = Tensor.empty(8, 8)
     for _ in range(6):
         x = (x @ Tensor.empty(8, 8)).relu().contiguous()

@@ -16,7 +16,7 @@ from tilegrad.ir.interpret import threefry
 from tilegrad.ir.op import Ops
 from tilegrad.ir.rules import simplify
 from tilegrad.ir.uop import UOp
-from tilegrad.schedule.random import random_variables, random_word
+from tilegrad.schedule.random_words import random_variables, random_word
 from tilegrad.tensor.indexing.generator import generator
 
 # Counter, key, result: the known answers that Random123 publishes for 20 rounds.

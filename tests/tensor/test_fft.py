@@ -11,7 +11,7 @@ import pytest
 
 from tilegrad import GlobalCounters, Tensor, dtypes
 from tilegrad.base.errors import ShapeError
-from tilegrad.tensor.spectral.fft import radices
+from tilegrad.tensor.spectral.fourier import radices
 
 Array = npt.NDArray[Any]
 

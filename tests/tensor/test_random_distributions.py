@@ -14,7 +14,7 @@ import scipy.stats
 from tilegrad import Tensor, TinyJit, dtypes
 from tilegrad.base.errors import DTypeError, ShapeError
 from tilegrad.ir.interpret import threefry
-from tilegrad.tensor.composed.distributions import _log_factorial
+from tilegrad.tensor.composed.random_draws import _log_factorial
 
 COUNT = 4000
 

@@ -1,5 +1,5 @@
 """Assignments to slices of small tensors wait for the next run, and loops of them are planned once
-(`tensor.writing.slices`).
+(`tensor.writing.slice_writes`).
 """
 
 from __future__ import annotations

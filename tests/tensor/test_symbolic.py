@@ -11,7 +11,7 @@ from tests.tensor.helpers import close, numbers
 from tilegrad import Context, Tensor, Variable
 from tilegrad.base.errors import ShapeError
 from tilegrad.base.trace import counters
-from tilegrad.tensor.handle.sizes import show_shape
+from tilegrad.tensor.handle.size_arguments import show_shape
 
 X = numbers(8, 3)
 

@@ -17,7 +17,7 @@ from tilegrad.base.errors import IndexBoundsError, InternalError, ShapeError
 from tilegrad.base.origin import method_names, user_lines
 from tilegrad.base.trace import counters
 from tilegrad.ir import Ops
-from tilegrad.ir.templates import Template
+from tilegrad.ir.graph_templates import Template
 from tilegrad.ir.uop import UOp
 from tilegrad.tensor.calls import templates
 

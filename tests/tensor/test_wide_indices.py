@@ -14,7 +14,7 @@ from tilegrad.base.dtype import AddressSpace, Pointer
 from tilegrad.base.errors import InternalError, ShapeError
 from tilegrad.engine.program.stages import to_program
 from tilegrad.ir import Ops, UOp
-from tilegrad.ir.op import Stage
+from tilegrad.ir.definition import Stage
 from tilegrad.ir.spec import verify
 from tilegrad.ir.width import find_narrow
 

@@ -61,12 +61,12 @@ PLANTED = {
     "x >> 1 is x": Plant("ir/rules/folding.py", "x >> 0,                 x)", "x >> 1,                 x)"),
     "the maximum begins at 0": Plant("ir/op.py", "identity=lambda d: d.min", "identity=lambda d: 0"),
     # schedule
-    "padding has an element too many": Plant("schedule/index.py", "inside & (at < before + size)", "inside & (at < before + size + 1)"),
-    "the gate of padding is dropped": Plant("schedule/index.py", "        return _or_zero(inside, (yield source, _under(tuple(moved), both), both))", "        return (yield source, _under(tuple(moved), both), both)"),
-    "the last row of a table is outside": Plant("schedule/index.py", "(row < table.shape[0])", "(row < table.shape[0] - 1)"),
-    "the second axis of a reshape is not wrapped": Plant("schedule/index.py", "at if axis == 0 else at % size", "at if axis <= 1 else at % size"),
+    "padding has an element too many": Plant("schedule/kernel_graphs.py", "inside & (at < before + size)", "inside & (at < before + size + 1)"),
+    "the gate of padding is dropped": Plant("schedule/kernel_graphs.py", "        return _or_zero(inside, (yield source, _under(tuple(moved), both), both))", "        return (yield source, _under(tuple(moved), both), both)"),
+    "the last row of a table is outside": Plant("schedule/kernel_graphs.py", "(row < table.shape[0])", "(row < table.shape[0] - 1)"),
+    "the second axis of a reshape is not wrapped": Plant("schedule/kernel_graphs.py", "at if axis == 0 else at % size", "at if axis <= 1 else at % size"),
     "who writes runs before who reads": Plant("schedule/order.py", "self.before[writer].add(reader)", "self.before[reader].add(writer)"),
-    "both words of a random block are one": Plant("schedule/random.py", "(position_in_stream % 2).eq(0).where(x0, x1)", "x0"),
+    "both words of a random block are one": Plant("schedule/random_words.py", "(position_in_stream % 2).eq(0).where(x0, x1)", "x0"),
     "a closed gate is taken for granted": Plant("schedule/collapse.py", "    if load.is_gated and is_const(load.other, 0) and _covers(load.gate, g):\n        return load.replace(src=(*load.src[:3], g if load.gate is g else g & load.gate))", "    if load.is_gated and is_const(load.other, 0):\n        return load"),
     # lower
     "a shift beyond the width wraps around": Plant("lower/integers.py", "return (amount < bits).where(inside, beyond)", "return inside"),
@@ -101,7 +101,7 @@ PLANTED = {
     "a replay keeps the captured input": Plant("capture/entry.py", "            self._bound[slot] = buffer\n            self.program.set_buffer(slot, buffer)", "            self._bound[slot] = buffer\n            if before is None:\n                self.program.set_buffer(slot, buffer)", ("jit",)),
     # methods
     "dilation is 1": Plant("tensor/views/patches.py", "length = n * times + d", "length = n * times + 1"),
-    "the border of a maximum is 0": Plant("tensor/products/pooling.py", "ceil_mode, self.dtype.min", "ceil_mode, 0"),
+    "the border of a maximum is 0": Plant("tensor/products/pooling_methods.py", "ceil_mode, self.dtype.min", "ceil_mode, 0"),
     "equal elements are sorted backwards": Plant("tensor/ordering/sort.py", "positions.reshape(1, size) < positions.reshape(size, 1)", "positions.reshape(1, size) > positions.reshape(size, 1)"),
     "negative numbers sort backwards": Plant("tensor/ordering/sort.py", "is_negative.where(~bits, bits | sign)", "is_negative.where(bits, bits | sign)"),
     "NaN is sorted by its bits": Plant("tensor/ordering/sort.py", "keys = x.ne(x).where(dtype.max, keys)", "keys = keys"),

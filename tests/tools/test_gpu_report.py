@@ -16,7 +16,8 @@ from tilegrad.base.trace import recording
 from tilegrad.compile import nvrtc
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp
-from tilegrad.tools.gpu_report import compiled, conflicts, count, instructions
+from tilegrad.tools.gpu_listings import compiled
+from tilegrad.tools.gpu_report import conflicts, count, instructions
 
 ROOT = Path(__file__).parents[2]
 has_nvrtc = pytest.mark.skipif(bool(why := nvrtc.why_not()), reason=why)

@@ -16,9 +16,10 @@ from tilegrad.base.config import Context
 from tilegrad.base.errors import ConfigError, DeviceError, InternalError
 from tilegrad.device.registry import Device
 from tilegrad.engine.realize import bindings
+from tilegrad.ir.op import Ops
 from tilegrad.ir.text import parse, parse_program
 from tilegrad.ir.uop import UOp
-from tilegrad.tools.show import STATES, TracedKernel, replay, run_recorded
+from tilegrad.tools.show import STATES, TracedKernel, replay, run_recorded, run_scheduled
 
 # The states that are lists of instructions.
 LISTS = STATES[STATES.index("lower.linearize") : -2]
@@ -109,6 +110,33 @@ def test_a_pass_that_did_nothing_is_known(kernels: list[TracedKernel]) -> None:
             same = kernel.graphs[before] == kernel.graphs[state]
             assert same == (state in kernel.unchanged)
     assert "lower.integers" not in kernels[0].unchanged
+
+
+def rows_script(folder: Path, length: int) -> str:
+    """A script with graphs of one kind, for which the process has no plan."""
+    path = folder / "script.py"
+    path.write_text(
+        "from tilegrad import Tensor\n"
+        f"(Tensor.empty({length}, 8).softmax(1) + {'1 + ' * length}1).realize()\n"
+    )
+    return str(path)
+
+
+@pytest.mark.parametrize("state", ["schedule.inline", "inline"])
+def test_what_is_stored_is_shown(
+    state: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    script = rows_script(tmp_path, len(state))
+    assert main(["show", script, "--after", state]) == 0
+    title, *stored = capsys.readouterr().out.strip().splitlines()
+    assert title == "# graph 0, after schedule.inline"
+    assert [line.partition(" (")[0] for line in stored] == ["ADD"]
+
+
+def test_graphs_between_the_passes_parse_back(tmp_path: Path) -> None:
+    (text,) = run_scheduled(rows_script(tmp_path, 29), "schedule.split")
+    root = parse(text)
+    assert [node.op for node in root.toposort()].count(Ops.REDUCE_AXIS) == 2
 
 
 def test_an_unknown_state_is_refused(kernels: list[TracedKernel]) -> None:

@@ -42,7 +42,7 @@ from tilegrad.array_api.data_types import (
     isdtype,
     result_type,
 )
-from tilegrad.array_api.elementwise import (
+from tilegrad.array_api.elementwise_functions import (
     abs,
     acos,
     acosh,
@@ -83,7 +83,6 @@ from tilegrad.array_api.elementwise import (
     trunc,
 )
 from tilegrad.array_api.info import Info
-from tilegrad.array_api.linear import matmul, matrix_transpose, tensordot, vecdot
 from tilegrad.array_api.manipulation import (
     concat,
     expand_dims,
@@ -98,7 +97,8 @@ from tilegrad.array_api.manipulation import (
     tile,
     unstack,
 )
-from tilegrad.array_api.pairs import (
+from tilegrad.array_api.matrix_functions import matmul, matrix_transpose, tensordot, vecdot
+from tilegrad.array_api.pairwise import (
     add,
     atan2,
     bitwise_and,

@@ -20,9 +20,9 @@ from tilegrad.array_api.operators import Operators
 from tilegrad.base.dtype import DType
 from tilegrad.base.errors import DTypeError, IndexBoundsError
 from tilegrad.tensor import Tensor
-from tilegrad.tensor.handle.sizes import here
+from tilegrad.tensor.handle.size_arguments import here
 from tilegrad.tensor.handle.tracing import is_transforming
-from tilegrad.tensor.storage.host import flatten
+from tilegrad.tensor.storage.host_memory import flatten
 
 __all__ = ["Array", "as_array"]
 

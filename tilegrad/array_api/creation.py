@@ -13,8 +13,8 @@ from tilegrad.base.dtype import DType, dtypes
 from tilegrad.base.errors import DTypeError
 from tilegrad.tensor import Tensor
 from tilegrad.tensor.handle.core import as_dtype
-from tilegrad.tensor.handle.sizes import here
-from tilegrad.tensor.storage.host import flatten
+from tilegrad.tensor.handle.size_arguments import here
+from tilegrad.tensor.storage.host_memory import flatten
 
 __all__ = [
     "arange", "asarray", "empty", "empty_like", "eye", "from_dlpack", "full", "full_like",

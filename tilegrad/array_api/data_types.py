@@ -18,7 +18,7 @@ from tilegrad.base.dtype_promotion import promote
 from tilegrad.base.errors import DTypeError
 from tilegrad.tensor import Tensor
 from tilegrad.tensor.handle.core import as_dtype, broadcast_shape
-from tilegrad.tensor.handle.sizes import here
+from tilegrad.tensor.handle.size_arguments import here
 
 __all__ = [
     "DEFAULT_INTEGER", "as_operands", "astype", "broadcast_arrays", "broadcast_to", "can_cast",

@@ -11,13 +11,13 @@ from typing import Any, NamedTuple
 
 from tilegrad.array_api.array import Array, as_array
 from tilegrad.array_api.data_types import as_operands
-from tilegrad.array_api.linear import matmul, matrix_transpose, tensordot, vecdot
+from tilegrad.array_api.matrix_functions import matmul, matrix_transpose, tensordot, vecdot
 from tilegrad.array_api.reductions import sum as _sum
 from tilegrad.base.dtype import DType, dtypes
 from tilegrad.base.errors import ShapeError
 from tilegrad.tensor import Tensor
 from tilegrad.tensor.handle.core import broadcast_shape
-from tilegrad.tensor.handle.sizes import as_axes, here
+from tilegrad.tensor.handle.size_arguments import as_axes, here
 
 __all__ = [
     "cholesky", "cross", "det", "diagonal", "eigh", "eigvalsh", "inv", "matmul", "matrix_norm",

@@ -9,7 +9,7 @@ from tilegrad.array_api.array import Array, as_array
 from tilegrad.array_api.data_types import meeting
 from tilegrad.base.errors import ShapeError
 from tilegrad.tensor import Tensor
-from tilegrad.tensor.handle.sizes import as_axis, here
+from tilegrad.tensor.handle.size_arguments import as_axis, here
 
 __all__ = [
     "concat", "expand_dims", "flip", "moveaxis", "permute_dims", "repeat", "reshape", "roll",

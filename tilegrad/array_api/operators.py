@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Any, Self
 
 from tilegrad.base.errors import DTypeError, ShapeError
-from tilegrad.tensor.handle.sizes import here, show_shape
+from tilegrad.tensor.handle.size_arguments import here, show_shape
 
 __all__ = ["Operators", "is_number"]
 

@@ -17,7 +17,7 @@ from tilegrad.base.dtype_promotion import sum_dtype
 from tilegrad.base.errors import ShapeError
 from tilegrad.tensor import Tensor
 from tilegrad.tensor.handle.core import as_dtype
-from tilegrad.tensor.handle.sizes import as_axes, as_axis, here
+from tilegrad.tensor.handle.size_arguments import as_axes, as_axis, here
 
 __all__ = [
     "all", "any", "cumulative_prod", "cumulative_sum", "diff", "max", "mean", "min", "prod",

@@ -11,7 +11,7 @@ from tilegrad.base.dtype import dtypes
 from tilegrad.base.errors import ShapeError
 from tilegrad.tensor import Tensor
 from tilegrad.tensor.handle.core import broadcast_shape
-from tilegrad.tensor.handle.sizes import as_axis, here
+from tilegrad.tensor.handle.size_arguments import as_axis, here
 
 __all__ = [
     "argmax", "argmin", "argsort", "count_nonzero", "nonzero", "searchsorted", "sort", "take",

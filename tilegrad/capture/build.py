@@ -31,7 +31,7 @@ from tilegrad.engine.run.memory import buffer_of, is_overwritten
 from tilegrad.ir.op import Ops
 from tilegrad.runtime.buffer import Buffer
 from tilegrad.tensor.handle.aliases import Away, is_alone, is_contiguous, look, same_storage, shared
-from tilegrad.tensor.handle.sizes import NO_VARIABLES, Variables, merge, multiply
+from tilegrad.tensor.handle.size_arguments import NO_VARIABLES, Variables, merge, multiply
 from tilegrad.tensor.storage import memory
 from tilegrad.tensor.tensor import Tensor
 

@@ -55,7 +55,7 @@ _TRUSTED = (
 )  # fmt: skip
 # Parts of these that read or write something else: generators, files, what is printed.
 _UNTRUSTED = (
-    "tilegrad.torch.configuration", "tilegrad.torch.cuda", "tilegrad.torch.printing",
+    "tilegrad.torch.configuration", "tilegrad.torch.cuda", "tilegrad.torch.tensor_printing",
     "tilegrad.torch.random", "tilegrad.torch.saving", "tilegrad.torch.storage",
     "tilegrad.torch.utils",
 )  # fmt: skip

@@ -21,7 +21,7 @@ from tilegrad.ir.uop import UOp, sint
 from tilegrad.runtime.buffer import Buffer
 from tilegrad.tensor.handle.aliases import Away, hold, is_alone, look, show
 from tilegrad.tensor.handle.living import owners
-from tilegrad.tensor.handle.sizes import NO_VARIABLES, Variables, merge
+from tilegrad.tensor.handle.size_arguments import NO_VARIABLES, Variables, merge
 from tilegrad.tensor.indexing.generator import generator
 from tilegrad.tensor.storage import memory, running
 from tilegrad.tensor.tensor import Tensor

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from tilegrad.capture.entry import Entry
-from tilegrad.tensor.handle.sizes import show_shape
+from tilegrad.tensor.handle.size_arguments import show_shape
 
 __all__ = ["explain"]
 

@@ -24,8 +24,8 @@ from tilegrad.ir.uop import UOp
 from tilegrad.runtime.buffer import Buffer
 from tilegrad.tensor.handle.aliases import is_contiguous, look
 from tilegrad.tensor.handle.core import live
-from tilegrad.tensor.handle.sizes import multiply, show_shape
-from tilegrad.tensor.storage import host, memory
+from tilegrad.tensor.handle.size_arguments import multiply, show_shape
+from tilegrad.tensor.storage import host_memory, memory
 from tilegrad.tensor.tensor import Tensor
 
 __all__ = ["Input", "Staging", "is_readable", "is_waiting", "layout", "living", "settle"]
@@ -118,7 +118,7 @@ class Staging:
             return self._copy(tensor)
         if node.op is Ops.CONST:
             target = self._take(tensor, 1, is_fresh)
-            target.copy_in(host.pack([node.arg], tensor.dtype))
+            target.copy_in(host_memory.pack([node.arg], tensor.dtype))
             return target
         source = _upload(node)
         if source is None:

@@ -1,9 +1,9 @@
 """Weights packed once: copies of a capture's state in the order in which its kernels read it.
 
 What a kernel reads of memory that stays as it is need not be packed at each replay. A capture keeps
-a copy (engine.build.prepack) and makes it anew when the memory has been written since, by whoever:
-each write counts up the buffer's version. Captures that read the same memory in the same order
-share a copy, which lives as long as one of them does.
+a copy (engine.build.prepacked_weights) and makes it anew when the memory has been written since, by
+whoever: each write counts up the buffer's version. Captures that read the same memory in the same
+order share a copy, which lives as long as one of them does.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from tilegrad.capture.step import ReplayStep, is_native
 from tilegrad.device.cpu_native import machine_bytes
 from tilegrad.device.registry import Device
-from tilegrad.engine.build.prepack import Operand, prepack
+from tilegrad.engine.build.prepacked_weights import Operand, prepack
 from tilegrad.engine.run.run import Launch, run_step
 from tilegrad.runtime.buffer import Buffer
 

@@ -33,13 +33,12 @@ from tilegrad.capture.objects import (
     look_up_class,
     title,
 )
+from tilegrad.capture.older_objects import OLD, OlderObjects
 from tilegrad.capture.pure import is_immutable
 from tilegrad.ir.uop import UOp
 from tilegrad.tensor.tensor import Tensor
 
 __all__ = ["Reads"]
-
-Key = tuple[int, bool, Any]
 
 _INERT = (Tensor, UOp, DType)
 _MAPPINGS = (dict, types.MappingProxyType)
@@ -47,7 +46,6 @@ _SEQUENCES = (list, tuple, deque)
 _SETS = (set, frozenset)
 _CONTAINERS = (*_MAPPINGS, *_SEQUENCES, *_SETS)
 _FACTS = frozenset({"dtype", "itemsize", "nbytes", "ndim", "shape", "size", "strides"})
-_OLD = (type, types.ModuleType, types.FunctionType, enum.Enum)
 _FUNCTIONS = (types.FunctionType, types.BuiltinFunctionType)
 _BOUND_IN_C = (types.BuiltinMethodType, types.MethodWrapperType)
 _LAZY = object()
@@ -55,41 +53,14 @@ _LAZY = object()
 _EXCHANGED = frozenset({"forward"})
 
 
-class Reads:
-    """What is known of older values.
-
-    Attributes:
-        written: paths that are assigned to.
-        reason: what was read that no guard covers: the first such fact.
-    """
+class Reads(OlderObjects):
+    """What the run has read of older values."""
 
     def __init__(self, guards: Callable[[Reads], Guards]):
-        self.written: dict[Any, AccessPath] = {}
-        self.reason = ""
-        self._assigned: set[Key] = set()
-        # By the id of an older value: itself, and where it stands, or itself if it is held.
-        self._alive: dict[int, Any] = {}
-        self._anchors: dict[int, list[Any]] = {}
-        self._labels: dict[int, str] = {}
-        # Containers that changed in ways that no guard says; containers with a guard for each item.
-        self._altered: set[int] = set()
-        self._complete: set[int] = set()
-        self._deep: set[int] = set()
+        super().__init__()
         self.guards = guards(self)
 
-    def release(self) -> None:
-        """Let go of every object that was seen."""
-        self.written, self._alive, self._anchors = {}, {}, {}
-
-    def uncovered(self, fact: str) -> None:
-        """Note that something was read that no guard covers."""
-        self.reason = self.reason or fact
-
     # older objects
-
-    def is_old(self, value: Any) -> bool:
-        """Whether `value` was there before the run."""
-        return id(value) in self._anchors or isinstance(value, _OLD)
 
     def reach(self, value: Any) -> None:
         """Take `value`, which is held, as older than the run."""
@@ -106,29 +77,6 @@ class Reads:
                 self.elements(content)
         elif isinstance(value, _BOUND_IN_C) and not isinstance(value.__self__, types.ModuleType):
             self.reach(value.__self__)
-
-    def anchors(self, value: Any) -> list[Any]:
-        """How `value` is reached: paths, or itself."""
-        return self._anchors.get(id(value)) or ([value] if isinstance(value, _OLD) else [])
-
-    def label(self, value: Any) -> str:
-        return self._labels.get(id(value)) or title(value)
-
-    def _anchor(self, value: Any, anchor: Any, label: str) -> bool:
-        """Note where an older value stands; whether that is news."""
-        found = self._anchors.setdefault(id(value), [])
-        self._alive[id(value)] = value
-        self._labels.setdefault(id(value), label)
-        if any(each is value for each in found):
-            return False
-        if isinstance(anchor, AccessPath):
-            known = [each.identity for each in found]
-            if anchor.identity in known:
-                return False
-        elif found:
-            found.clear()
-        found.append(anchor)
-        return True
 
     def load(self, path: AccessPath, value: Any) -> None:
         """A value was read at a path: guard it, or its identity; what a container holds is guarded
@@ -175,7 +123,7 @@ class Reads:
 
     def kind_of(self, value: Any) -> None:
         """Guard the class of an older object."""
-        if isinstance(value, (*_INERT, *_OLD)) or is_plain(value):
+        if isinstance(value, (*_INERT, *OLD)) or is_plain(value):
             return
         for anchor in self.anchors(value):
             if isinstance(anchor, AccessPath):
@@ -544,20 +492,6 @@ class Reads:
                 continue
             self.written.setdefault(path.identity, path)
         self._assigned.add((id(value), True, name_of(key)))
-
-    def assign_path(self, holder: Any, path: AccessPath) -> None:
-        """Note that a variable is assigned to."""
-        self._assigned.add((id(holder), path.is_item, name_of(path.key)))
-        self.written.setdefault(path.identity, path)
-
-    def is_assigned(self, holder: Any, is_item: bool, key: Any) -> bool:
-        """Whether the run itself put there what stands there."""
-        return (id(holder), is_item, name_of(key)) in self._assigned
-
-    def alter(self, value: Any) -> None:
-        """Note that an older container changes in ways that no guard says."""
-        if self.is_old(value) and id(value) not in self._complete:
-            self._altered.add(id(value))
 
 
 def _is_data(raw: Any) -> bool:

@@ -31,7 +31,7 @@ from tilegrad.ir.uop import UOp, toposort
 from tilegrad.runtime.buffer import Buffer
 from tilegrad.tensor.handle.aliases import Alias, hold
 from tilegrad.tensor.handle.living import Owner, owners
-from tilegrad.tensor.handle.sizes import here
+from tilegrad.tensor.handle.size_arguments import here
 from tilegrad.tensor.indexing.generator import generator
 from tilegrad.tensor.storage import memory, running
 from tilegrad.tensor.tensor import Tensor

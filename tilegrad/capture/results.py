@@ -22,7 +22,7 @@ from tilegrad.engine.run.memory import is_overwritten, leaf
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp
 from tilegrad.runtime.buffer import Buffer
-from tilegrad.tensor.handle.sizes import NO_VARIABLES, Variables
+from tilegrad.tensor.handle.size_arguments import NO_VARIABLES, Variables
 from tilegrad.tensor.storage.graphs import replayed
 from tilegrad.tensor.tensor import Tensor
 

@@ -73,12 +73,14 @@ def argfix(*x: Any) -> tuple[Any, ...]:
 
 
 def argsort(x: Sequence[Any]) -> Any:
-    """The places of the items in ascending order, as the same kind of sequence."""
-    return type(x)(sorted(range(len(x)), key=x.__getitem__))  # type: ignore[call-arg]
+    """The positions of the items in ascending order of the items, as a tuple or a list like `x`."""
+    in_order = sorted(enumerate(x), key=operator.itemgetter(1))
+    positions = [position for position, _ in in_order]
+    return tuple(positions) if isinstance(x, tuple) else positions
 
 
 def all_same(items: Sequence[Any]) -> bool:
-    return all(item == items[0] for item in items)
+    return not items or items.count(items[0]) == len(items)
 
 
 def all_int(t: Iterable[Any]) -> bool:
@@ -87,7 +89,8 @@ def all_int(t: Iterable[Any]) -> bool:
 
 def make_tuple(x: int | Sequence[int], cnt: int) -> tuple[int, ...]:
     """A number `cnt` times, or the sequence itself."""
-    return (x,) * cnt if isinstance(x, int) else tuple(x)
+    is_number = isinstance(x, int)
+    return tuple(itertools.repeat(x, cnt) if is_number else x)  # type: ignore[arg-type]
 
 
 def merge_dicts(ds: Iterable[Mapping[K, V]]) -> dict[K, V]:
@@ -105,16 +108,13 @@ def merge_dicts(ds: Iterable[Mapping[K, V]]) -> dict[K, V]:
 
 def partition(itr: Iterable[T], fxn: Callable[[T], bool]) -> tuple[list[T], list[T]]:
     """The items for which `fxn` holds, and the others."""
-    yes: list[T] = []
-    no: list[T] = []
-    for item in itr:
-        (yes if fxn(item) else no).append(item)
-    return yes, no
+    asked = [(item, bool(fxn(item))) for item in itr]
+    return [item for item, holds in asked if holds], [item for item, holds in asked if not holds]
 
 
 def ceildiv(num: Any, amt: Any) -> Any:
     """The quotient rounded up."""
-    return -(num // -amt)
+    return -(-num // amt)
 
 
 def round_up(num: Any, amt: Any) -> Any:
@@ -179,10 +179,11 @@ def strip_parens(fst: str) -> str:
 
 def time_to_str(t: float, w: int = 8) -> str:
     """Seconds in a fitting unit."""
-    for scale, unit in ((1, "s "), (1e3, "ms")):
-        if t * scale >= 10:
-            return f"{t * scale:{w}.2f}{unit}"
-    return f"{t * 1e6:{w}.2f}us"
+    # From ten of a unit on: below, the next smaller one has more digits to show.
+    if t >= 10:
+        return f"{t:{w}.2f}s "
+    milliseconds = t * 1e3
+    return f"{milliseconds:{w}.2f}ms" if milliseconds >= 10 else f"{milliseconds * 1e3:{w}.2f}us"
 
 
 def temp(x: str, append_user: bool = False) -> str:

@@ -2,9 +2,9 @@
 
     python -m tilegrad.compat.tinygrad script.py [arguments]
 
-While the script runs, `tinygrad` and its modules are those of names.py, whatever is installed.
-They are known to this process only, and gone when the script ends: so are the module finder, the
-switches and the default dtypes that the script set.
+While the script runs, `tinygrad` and its modules are those of module_names.py, whatever is
+installed. They are known to this process only, and gone when the script ends: so are the module
+finder, the switches and the default dtypes that the script set.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from typing import Any
 
 from tilegrad.base.config import Context
 from tilegrad.compat.devices import python_device
+from tilegrad.compat.environment_switches import restored_declarations
 from tilegrad.compat.launcher import launch, run_script
-from tilegrad.compat.names import MODULES, absent, find
+from tilegrad.compat.module_names import MODULES, absent, find
 from tilegrad.compat.numbers import restored_defaults
-from tilegrad.compat.switches import restored_declarations
 from tilegrad.tensor.tensor import Tensor
 
 __all__ = ["installed", "main", "run"]
@@ -45,7 +45,7 @@ class _Names(ModuleType):
 
 
 class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-    """Finds the modules of names.py, and no other below `tinygrad`.
+    """Finds the modules of module_names.py, and no other below `tinygrad`.
 
     `from tinygrad import x` looks for an attribute, then for a module `tinygrad.x`: so a name that
     is absent ends here too, and ImportError says what to do.

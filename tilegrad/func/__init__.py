@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 
 from tilegrad.base.absent import refusing
 from tilegrad.func.derivatives import grad, grad_and_value, jvp, vjp
-from tilegrad.func.function import Function
 from tilegrad.func.jacobians import hessian, jacfwd, jacobian, jacrev
 from tilegrad.func.mapping import vmap
-from tilegrad.func.modules import functional_call, stack_module_state
+from tilegrad.func.module_functions import functional_call, stack_module_state
 from tilegrad.func.recompute import checkpoint
+from tilegrad.func.transformed_function import Function
 
 __all__ = [
     "Function", "checkpoint", "functional_call", "grad", "grad_and_value", "hessian", "jacfwd",

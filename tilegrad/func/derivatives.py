@@ -6,7 +6,8 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, TypeVar, overload
 
 from tilegrad.base.errors import DTypeError, ShapeError, article
-from tilegrad.func.calls import (
+from tilegrad.func.argument_trees import flatten, same_tree
+from tilegrad.func.transformed_calls import (
     Argnums,
     Call,
     Function,
@@ -17,13 +18,12 @@ from tilegrad.func.calls import (
     tensor_of,
     wanted,
 )
-from tilegrad.func.tree import flatten, same_tree
 from tilegrad.grad.backward import pullback
 from tilegrad.grad.forward import pushforward
 from tilegrad.grad.regions import moved
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp
-from tilegrad.tensor.handle.sizes import here, merge, show_shape
+from tilegrad.tensor.handle.size_arguments import here, merge, show_shape
 from tilegrad.tensor.storage.graphs import graphs
 from tilegrad.tensor.tensor import Tensor
 

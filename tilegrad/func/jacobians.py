@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, overload
 
 from tilegrad.base.errors import ShapeError
-from tilegrad.func.calls import (
+from tilegrad.func.transformed_calls import (
     Argnums,
     Call,
     Function,
@@ -25,7 +25,7 @@ from tilegrad.grad.regions import moved
 from tilegrad.ir.movement import shaped
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp, prod
-from tilegrad.tensor.handle.sizes import here, show_shape
+from tilegrad.tensor.handle.size_arguments import here, show_shape
 from tilegrad.tensor.storage.graphs import graphs
 from tilegrad.tensor.tensor import Tensor
 

@@ -7,8 +7,8 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from tilegrad.base.errors import DTypeError, IndexBoundsError, ShapeError, TransformError
-from tilegrad.func.calls import OuterValues, check_function, counted, outputs_of
-from tilegrad.func.tree import flatten, map_pairs
+from tilegrad.func.argument_trees import flatten, map_pairs
+from tilegrad.func.transformed_calls import OuterValues, check_function, counted, outputs_of
 from tilegrad.grad.batch import batched
 from tilegrad.grad.forward import stand_in
 from tilegrad.ir.movement import shaped
@@ -16,7 +16,14 @@ from tilegrad.ir.op import Ops
 from tilegrad.ir.queries import buffer_below
 from tilegrad.ir.uop import UOp, toposort
 from tilegrad.tensor.handle.core import describe
-from tilegrad.tensor.handle.sizes import NO_VARIABLES, Variables, here, merge, same, show_shape
+from tilegrad.tensor.handle.size_arguments import (
+    NO_VARIABLES,
+    Variables,
+    here,
+    merge,
+    same,
+    show_shape,
+)
 from tilegrad.tensor.handle.tracing import transforming, waits
 from tilegrad.tensor.indexing.generator import draw, draws_of
 from tilegrad.tensor.storage import memory

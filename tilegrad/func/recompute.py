@@ -6,11 +6,11 @@ from collections.abc import Callable
 from typing import Any
 
 from tilegrad.base.errors import TransformError
-from tilegrad.func.calls import OuterValues, check_function, outputs_of
-from tilegrad.func.tree import flatten
+from tilegrad.func.argument_trees import flatten
+from tilegrad.func.transformed_calls import OuterValues, check_function, outputs_of
 from tilegrad.grad.regions import Region, leaf, moved, register
 from tilegrad.ir.uop import UOp, toposort
-from tilegrad.tensor.handle.sizes import here, show_shape
+from tilegrad.tensor.handle.size_arguments import here, show_shape
 from tilegrad.tensor.handle.tracing import transforming
 from tilegrad.tensor.tensor import Tensor
 

@@ -13,16 +13,17 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence, Set
 
 from tilegrad.base.errors import DTypeError, InternalError, ShapeError, article
-from tilegrad.grad.loops import LOOPS, loop_gradients
+from tilegrad.grad.derivative_templates import from_template
+from tilegrad.grad.loop_gradients import LOOPS, loop_gradients
 from tilegrad.grad.node_hooks import has_watchers, is_watched, seen
 from tilegrad.grad.regions import Region, has_regions, moved, region_of, regions_among, waiting_copy
 from tilegrad.grad.rules import DERIVATIVES, NO_DERIVATIVE
-from tilegrad.grad.sums import is_zero, sum_axes
-from tilegrad.grad.templates import from_template
+from tilegrad.grad.summed_gradients import is_zero, sum_axes
 from tilegrad.ir.movement import fill
 from tilegrad.ir.op import Ops
 from tilegrad.ir.queries import device_of
-from tilegrad.ir.uop import UOp, toposort, toposort_over
+from tilegrad.ir.uop import UOp, toposort
+from tilegrad.ir.walks import toposort_over
 
 __all__ = ["below", "from_memory", "gradients", "inherit_origin", "pullback"]
 

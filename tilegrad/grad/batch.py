@@ -20,12 +20,12 @@ from tilegrad.base.origin import method_names, user_line
 from tilegrad.grad.backward import inherit_origin
 from tilegrad.grad.forward import stand_in
 from tilegrad.grad.lifted import Lifted
-from tilegrad.grad.loops import batched_loop
+from tilegrad.grad.loop_gradients import batched_loop
 from tilegrad.grad.partial_writes import spread, where_written
 from tilegrad.grad.regions import Region, region_of, register_moved
-from tilegrad.grad.sums import sum_axes
+from tilegrad.grad.summed_gradients import sum_axes
 from tilegrad.ir.args import CustomArg, KernelArg, KernelInfo
-from tilegrad.ir.loops import output_of
+from tilegrad.ir.loop_building import output_of
 from tilegrad.ir.movement import shaped, stretched
 from tilegrad.ir.op import Axis, Ops
 from tilegrad.ir.queries import device_of, memory_of

@@ -19,12 +19,12 @@ from tilegrad.base.dtype_promotion import sum_dtype
 from tilegrad.base.errors import DTypeError, InternalError, TransformError
 from tilegrad.base.origin import user_line
 from tilegrad.grad.backward import below, from_memory, inherit_origin, pullback
-from tilegrad.grad.loops import loop_tangents
+from tilegrad.grad.loop_gradients import loop_tangents
 from tilegrad.grad.partial_writes import partly_written
 from tilegrad.grad.prefixes import prefix_derivative
 from tilegrad.grad.regions import region_of
 from tilegrad.grad.rules import DERIVATIVES, NO_DERIVATIVE, product_of_others
-from tilegrad.grad.sums import sum_axes
+from tilegrad.grad.summed_gradients import sum_axes
 from tilegrad.grad.ties import is_alone, shares, taken_from
 from tilegrad.ir.args import BufferArg
 from tilegrad.ir.movement import fill, shaped, stretched

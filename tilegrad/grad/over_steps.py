@@ -16,7 +16,7 @@ from collections.abc import Mapping, Set
 
 from tilegrad.base.dtype_promotion import sum_dtype
 from tilegrad.grad.lifted import Lifted
-from tilegrad.grad.sums import sum_axes
+from tilegrad.grad.summed_gradients import sum_axes
 from tilegrad.ir.movement import shaped
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp, prod, toposort

@@ -19,7 +19,7 @@ from typing import Any
 from tilegrad.base.dtype import dtypes
 from tilegrad.base.dtype_promotion import sum_dtype
 from tilegrad.grad.prefixes import prefix_gradient
-from tilegrad.grad.sums import sum_axes
+from tilegrad.grad.summed_gradients import sum_axes
 from tilegrad.grad.ties import is_alone, shares, taken_from
 from tilegrad.ir.movement import fill, shaped, stretched
 from tilegrad.ir.op import Ops

@@ -12,8 +12,9 @@ import functools
 from typing import Any
 
 from tilegrad.base.dtype import DType, dtypes
+from tilegrad.ir.args import Ties
 from tilegrad.ir.movement import expand, fill, reduce_axes, reshape, shrink
-from tilegrad.ir.op import Ops, Ties
+from tilegrad.ir.op import Ops
 from tilegrad.ir.sizes import as_value
 from tilegrad.ir.uop import UOp, prod
 

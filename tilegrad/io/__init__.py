@@ -17,7 +17,7 @@ __all__ = [
 ]  # fmt: skip
 
 _HOME = {
-    "TensorIO": "tilegrad.io.stream",
+    "TensorIO": "tilegrad.io.byte_stream",
     "gguf_load": "tilegrad.io.gguf",
     "npy_load": "tilegrad.io.numpy_files",
     "npy_save": "tilegrad.io.numpy_files",

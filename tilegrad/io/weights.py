@@ -20,7 +20,7 @@ from tilegrad.io.safetensors import (
     write_safetensors,
 )
 from tilegrad.io.shards import INDEX, read_shards, write_shards
-from tilegrad.tensor.handle.sizes import here
+from tilegrad.tensor.handle.size_arguments import here
 from tilegrad.tensor.tensor import Tensor
 
 __all__ = ["safe_load", "safe_load_metadata", "safe_save"]

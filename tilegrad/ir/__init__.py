@@ -11,8 +11,9 @@ replacing ranges; building the loops of a scan copies, operands, slices      dir
 layouts, and slices at variable offsets
 """
 
+from tilegrad.ir.definition import Stage
 from tilegrad.ir.matcher import PatternMatcher
-from tilegrad.ir.op import Axis, Ops, Stage
+from tilegrad.ir.op import Axis, Ops
 from tilegrad.ir.pattern import Rule, UPat
 from tilegrad.ir.rewrite import graph_rewrite
 from tilegrad.ir.uop import UOp, Variable

@@ -8,12 +8,27 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from tilegrad.base.members import Members
+
 __all__ = [
-    "STEP", "BufferArg", "CustomArg", "KernelArg", "KernelInfo", "LoopArg", "RandArg", "TileMap",
+    "STEP", "BufferArg", "CustomArg", "KernelArg", "KernelInfo", "LoopArg", "RandArg", "Ties",
+    "TileMap",
 ]  # fmt: skip
 
 STEP = "step"
 """The name of the variable that holds the iteration number of a loop."""
+
+
+class Ties(Members):
+    """Which of several equal largest elements a REDUCE_AXIS by MAX takes its derivative from, where
+    not all of them share it, which is NaN if a NaN is the largest: `EVEN` all of them, or all that
+    are NaN; `FIRST` the first of them, or the first NaN; `POOL`, of a pooling, the first of them,
+    or the last NaN, and never the padding around a tensor.
+    """
+
+    EVEN = "even"
+    FIRST = "first"
+    POOL = "pool"
 
 
 class BufferArg(NamedTuple):

@@ -1,37 +1,38 @@
 """Every op, defined once: its number of sources, its meaning, and the stages at which it is
-allowed.
+allowed (`ir/definition.py`).
 
 Inference, constant folding, the interpreter, the specs, the rule checker and docs/ops.md read these
 definitions; no other file lists ops again. Ops that compute have an `evaluate` on plain Python
-numbers, which defines their meaning.
+numbers, which defines their meaning (`ir/scalar_math.py`).
 """
 
 from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Callable
-from dataclasses import dataclass
-from enum import Flag, auto
-from typing import Any
 
 from tilegrad.base.members import Members
+from tilegrad.ir.definition import Definition, Stage, op
+from tilegrad.ir.scalar_math import (
+    c_divide,
+    cos,
+    divide,
+    exp,
+    exp2,
+    floor_divide,
+    floor_modulo,
+    fmod,
+    log2,
+    maximum,
+    multiply,
+    scale,
+    shift_left,
+    shift_right,
+    sin,
+    truncate,
+)
 
-__all__ = ["UNROLLED", "Axis", "Definition", "Ops", "Stage", "Ties"]
-
-
-class Stage(Flag):
-    """The stages of a graph: tensors, a kernel, a linear program."""
-
-    TENSOR = auto()
-    KERNEL = auto()
-    PROGRAM = auto()
-    CODE = KERNEL | PROGRAM
-    ALL = TENSOR | KERNEL | PROGRAM
-
-    @property
-    def label(self) -> str:
-        return str(self.name)
+__all__ = ["UNROLLED", "Axis", "Ops"]
 
 
 class Axis(Members):
@@ -52,142 +53,6 @@ class Axis(Members):
 
 UNROLLED = (Axis.UPCAST, Axis.UNROLL)
 """The axes whose iterations are copies side by side, which may become lanes."""
-
-
-class Ties(Members):
-    """Which of several equal largest elements a REDUCE_AXIS by MAX takes its derivative from, where
-    not all of them share it, which is NaN if a NaN is the largest: `EVEN` all of them, or all that
-    are NaN; `FIRST` the first of them, or the first NaN; `POOL`, of a pooling, the first of them,
-    or the last NaN, and never the padding around a tensor.
-    """
-
-    EVEN = "even"
-    FIRST = "first"
-    POOL = "pool"
-
-
-@dataclass(frozen=True)
-class Definition:
-    """The definition of an op; `arity` None means any number of sources.
-
-    `price` is the cost of one element without its sources, in units of one multiply: a
-    transcendental function costs its polynomial, a division a slow instruction. All cost models
-    read it. `instructions` is about how many there are of it in a program for a target that lacks
-    the op: of float32, where multiply-adds are fused; a CAST, to and from a dtype that it lacks. It
-    bounds how long a kernel takes to compile.
-    """
-
-    arity: int | None
-    doc: str
-    stages: Stage = Stage.ALL
-    evaluate: Callable[..., Any] | None = None
-    symbol: str = ""
-    commutes: bool = False
-    boolean: bool = False
-    identity: Callable[[Any], Any] | None = None
-    price: int = 1
-    instructions: int = 1
-
-
-_SERIAL = iter(range(10**6))
-
-
-def op(
-    arity: int | None, doc: str, stages: Stage = Stage.ALL, **fields: Any
-) -> tuple[int, Definition]:
-    """One definition, numbered so that no two enum members are aliases."""
-    return next(_SERIAL), Definition(arity, " ".join(doc.split()), stages, **fields)
-
-
-def _exp2(x: float) -> float:
-    try:
-        return float(2.0**x)
-    except OverflowError:
-        return math.inf
-
-
-def _exp(x: float) -> float:
-    try:
-        return math.exp(x)
-    except OverflowError:
-        return math.inf
-
-
-def _log2(x: float) -> float:
-    if x > 0:
-        return math.log2(x)
-    return -math.inf if x == 0 else math.nan
-
-
-def _sin(x: float) -> float:
-    return math.sin(x) if math.isfinite(x) else math.nan
-
-
-def _cos(x: float) -> float:
-    return math.cos(x) if math.isfinite(x) else math.nan
-
-
-def _divide(x: float, y: float) -> float:
-    if y != 0:
-        return x / y
-    return math.nan if x == 0 or x != x else math.copysign(math.inf, x) * math.copysign(1.0, y)
-
-
-def _fmod(x: float, y: float) -> float:
-    is_none = math.isinf(x) or y == 0 or x != x or y != y
-    return math.nan if is_none else math.fmod(x, y)
-
-
-def _multiply(x: Any, y: Any) -> Any:
-    return x * y
-
-
-def _scale(x: float, y: float) -> float:
-    if not math.isfinite(y):
-        return math.nan if y != y else x * (math.inf if y > 0 else 0.0)
-    try:
-        return math.ldexp(x, math.floor(y))
-    except OverflowError:
-        return math.copysign(math.inf, x)
-
-
-def _truncate(x: Any) -> Any:
-    return math.copysign(math.trunc(x), x) if isinstance(x, float) and math.isfinite(x) else x
-
-
-def _c_divide(x: int, y: int) -> int:
-    if y == 0:
-        return 0
-    quotient = abs(x) // abs(y)
-    return quotient if (x < 0) == (y < 0) else -quotient
-
-
-def _floor_divide(x: int, y: int) -> int:
-    return x // y if y != 0 else 0
-
-
-def _floor_modulo(x: int, y: int) -> int:
-    return x % y if y != 0 else 0
-
-
-def _maximum(x: Any, y: Any) -> Any:
-    """The larger, the first of equal ones; a NaN on either side wins, as in NumPy's maximum."""
-    if x != x or y != y:
-        return math.nan
-    return y if y > x else x
-
-
-# No integer has more bits than this: shifting by more is shifting by this many.
-_MOST_BITS = 64
-
-
-def _shift_left(x: int, y: int) -> int:
-    """Bits shifted out are dropped by wrapping to the dtype."""
-    return x << y if 0 <= y <= _MOST_BITS else 0
-
-
-def _shift_right(x: int, y: int) -> int:
-    return x >> (y if 0 <= y <= _MOST_BITS else _MOST_BITS)
 
 
 class Ops(Members):
@@ -299,18 +164,18 @@ class Ops(Members):
     )
     BITCAST = op(1, "The same bits read as another dtype of the same width.")
     NEG = op(1, "-x.", evaluate=operator.neg, symbol="-")
-    EXP = op(1, "e to the power x.", evaluate=_exp, symbol="exp", price=13, instructions=25)
-    EXP2 = op(1, "2 to the power x.", evaluate=_exp2, symbol="exp2", price=12, instructions=25)
+    EXP = op(1, "e to the power x.", evaluate=exp, symbol="exp", price=13, instructions=25)
+    EXP2 = op(1, "2 to the power x.", evaluate=exp2, symbol="exp2", price=12, instructions=25)
     LOG2 = op(
         1,
         "Logarithm to base 2; NaN below zero.",
-        evaluate=_log2,
+        evaluate=log2,
         symbol="log2",
         price=14,
         instructions=35,
     )
-    SIN = op(1, "Sine of x in radians.", evaluate=_sin, symbol="sin", price=20, instructions=110)
-    COS = op(1, "Cosine of x in radians.", evaluate=_cos, symbol="cos", price=20, instructions=110)
+    SIN = op(1, "Sine of x in radians.", evaluate=sin, symbol="sin", price=20, instructions=110)
+    COS = op(1, "Cosine of x in radians.", evaluate=cos, symbol="cos", price=20, instructions=110)
     SQRT = op(
         1,
         "Square root.",
@@ -318,20 +183,20 @@ class Ops(Members):
         symbol="sqrt",
         price=6,
     )
-    RECIP = op(1, "1/x.", evaluate=lambda x: _divide(1.0, x), symbol="1/", price=4)
-    TRUNC = op(1, "x rounded toward zero, in the same dtype.", evaluate=_truncate, symbol="trunc")
+    RECIP = op(1, "1/x.", evaluate=lambda x: divide(1.0, x), symbol="1/", price=4)
+    TRUNC = op(1, "x rounded toward zero, in the same dtype.", evaluate=truncate, symbol="trunc")
 
     # two numbers in
     ADD = op(2, "x + y.", evaluate=operator.add, symbol="+", commutes=True, identity=lambda d: 0)
     SUB = op(2, "x - y.", evaluate=operator.sub, symbol="-")
-    MUL = op(2, "x * y.", evaluate=_multiply, symbol="*", commutes=True, identity=lambda d: 1)
-    FDIV = op(2, "x / y of floats, correctly rounded.", evaluate=_divide, symbol="/", price=4)
+    MUL = op(2, "x * y.", evaluate=multiply, symbol="*", commutes=True, identity=lambda d: 1)
+    FDIV = op(2, "x / y of floats, correctly rounded.", evaluate=divide, symbol="/", price=4)
     FLOORDIV = op(
         2,
         "Quotient rounded toward minus infinity, as in Python. C's `/` rounds toward zero; "
         "lower.decompose bridges the two. "
         "A zero divisor gives 0.",
-        evaluate=_floor_divide,
+        evaluate=floor_divide,
         symbol="//",
         price=8,
         instructions=12,
@@ -339,7 +204,7 @@ class Ops(Members):
     FLOORMOD = op(
         2,
         "Remainder of FLOORDIV: it has the sign of the divisor. 0 for a zero divisor.",
-        evaluate=_floor_modulo,
+        evaluate=floor_modulo,
         symbol="%",
         price=8,
         instructions=12,
@@ -347,14 +212,14 @@ class Ops(Members):
     IDIV = op(
         2,
         "Quotient of integers rounded toward zero, as in C; 0 for a zero divisor.",
-        evaluate=_c_divide,
+        evaluate=c_divide,
         symbol="/",
         price=8,
     )
     MOD = op(
         2,
         "Remainder of IDIV: it has the sign of the dividend.",
-        evaluate=lambda x, y: x - y * _c_divide(x, y),
+        evaluate=lambda x, y: x - y * c_divide(x, y),
         symbol="%",
         price=8,
     )
@@ -362,7 +227,7 @@ class Ops(Members):
         2,
         "Remainder of floats: exact, with the sign of x, as C's fmod. NaN for an infinite x or a "
         "zero y.",
-        evaluate=_fmod,
+        evaluate=fmod,
         symbol="fmod",
         price=16,
         instructions=50,
@@ -371,7 +236,7 @@ class Ops(Members):
         2,
         "The larger of the two, the first of equal ones (as are 0.0 and -0.0); NaN if either is. A "
         "reduction keeps no order, so a zero of it may have either sign.",
-        evaluate=_maximum,
+        evaluate=maximum,
         symbol="max",
         commutes=True,
         identity=lambda d: d.min,
@@ -407,14 +272,14 @@ class Ops(Members):
         2,
         "x shifted left by y bits, wrapped around. An amount of the width or more gives 0; y is "
         "read as an unsigned number, so a negative amount is such a one.",
-        evaluate=_shift_left,
+        evaluate=shift_left,
         symbol="<<",
     )
     SHR = op(
         2,
         "x shifted right by y bits; the sign is kept for signed types. An amount of the width or "
         "more, or a negative one, leaves nothing but the sign: 0, or -1 for a negative x.",
-        evaluate=_shift_right,
+        evaluate=shift_right,
         symbol=">>",
     )
 
@@ -423,7 +288,7 @@ class Ops(Members):
         "x times 2 to the power y rounded down, rounded once. lower.decompose uses it for "
         "exponentials where a target has it.",
         Stage.PROGRAM,
-        evaluate=_scale,
+        evaluate=scale,
         symbol="scale",
     )
 
@@ -433,7 +298,7 @@ class Ops(Members):
         "results below the smallest normal number may be 0. optimize.slices_on_units uses it for "
         "what is rounded to 16 bits.",
         Stage.CODE,
-        evaluate=_exp2,
+        evaluate=exp2,
         symbol="exp2_approx",
         price=4,
     )

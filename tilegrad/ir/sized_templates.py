@@ -14,9 +14,9 @@ from functools import lru_cache
 from operator import mul
 from typing import Any
 
+from tilegrad.ir.graph_templates import Step, Template
 from tilegrad.ir.op import Ops
 from tilegrad.ir.polynomial import Polynomial, evaluate
-from tilegrad.ir.templates import Step, Template
 from tilegrad.ir.uop import UOp, toposort
 
 __all__ = ["Formula", "SizedTemplate", "fitted", "fitted_share", "made", "sized_template"]

@@ -23,7 +23,8 @@ from tilegrad.ir.args import KernelInfo
 from tilegrad.ir.checks import CHECKS, Check, cut, dtype_text, void
 from tilegrad.ir.code_checks import CODE_CHECKS, running
 from tilegrad.ir.counterexample import find_collision
-from tilegrad.ir.op import Axis, Ops, Stage
+from tilegrad.ir.definition import Stage
+from tilegrad.ir.op import Axis, Ops
 from tilegrad.ir.proof import are_apart, bounds_under
 from tilegrad.ir.queries import memory_of
 from tilegrad.ir.tensor_checks import TENSOR_CHECKS

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from tilegrad.base.dtype import dtypes
-from tilegrad.ir.args import BufferArg, CustomArg, KernelArg, LoopArg, RandArg
+from tilegrad.ir.args import BufferArg, CustomArg, KernelArg, LoopArg, RandArg, Ties
 from tilegrad.ir.checks import (
     CHECKS,
     INTEGERS,
@@ -19,7 +19,7 @@ from tilegrad.ir.checks import (
     types_of,
     void,
 )
-from tilegrad.ir.op import Ops, Ties
+from tilegrad.ir.op import Ops
 from tilegrad.ir.queries import base_of, below_reshapes
 from tilegrad.ir.uop import UOp, prod
 

@@ -16,9 +16,10 @@ from typing import Any
 
 from tilegrad.base.dtype import AddressSpace, DType, dtypes
 from tilegrad.base.errors import DataError
-from tilegrad.ir.args import BufferArg, KernelInfo, RandArg, TileMap
-from tilegrad.ir.op import Axis, Ops, Ties
-from tilegrad.ir.uop import UOp, toposort, toposort_over
+from tilegrad.ir.args import BufferArg, KernelInfo, RandArg, Ties, TileMap
+from tilegrad.ir.op import Axis, Ops
+from tilegrad.ir.uop import UOp, toposort
+from tilegrad.ir.walks import toposort_over
 
 __all__ = ["dump", "parse", "parse_program", "register", "render"]
 
@@ -189,6 +190,12 @@ def _argument(value: Any, names: Mapping[UOp, str]) -> str:
     if value.__class__ is tuple:
         inside = ", ".join([_argument(item, names) for item in value])
         return f"({inside},)" if len(value) == 1 else f"({inside})"
+    if isinstance(value, BufferArg):
+        slot, device, size = (_argument(field, names) for field in value)
+        return f"BufferArg(slot={slot}, device={device}, size={size})"
+    if isinstance(value, RandArg):
+        rest = f"seed={value.seed}, offset={value.offset}, device={value.device!r}"
+        return f"RandArg(shape={_argument(value.shape, names)}, {rest})"
     return repr(value)
 
 
@@ -196,7 +203,9 @@ def _nodes_in(value: Any) -> Iterator[UOp]:
     """The nodes in an argument: symbolic sizes."""
     if isinstance(value, UOp):
         yield value
-    elif value.__class__ is tuple:
+    elif isinstance(value, RandArg):
+        yield from _nodes_in(value.shape)
+    elif value.__class__ is tuple or isinstance(value, BufferArg):
         for item in value:
             yield from _nodes_in(item)
 

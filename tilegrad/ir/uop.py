@@ -7,7 +7,6 @@ comparing graphs is comparing identities.
 
 from __future__ import annotations
 
-import hashlib
 import struct
 import time
 import weakref
@@ -19,14 +18,17 @@ from tilegrad.base.dtype import DType, Pointer, as_const, dtypes
 from tilegrad.base.errors import DTypeError, NotBoundError, ShapeError
 from tilegrad.base.trace import counters
 from tilegrad.ir.bounds import bounds_of, divisor_of
+from tilegrad.ir.cached_facts import constant_of, digest_of, ranges_of
+from tilegrad.ir.constructor_text import show
 from tilegrad.ir.infer import shape_of
+from tilegrad.ir.node_fields import Fields
+from tilegrad.ir.node_operators import Algebra
 from tilegrad.ir.op import Axis, Ops
-from tilegrad.ir.show import show
-from tilegrad.ir.walks import toposort, toposort_over, unvisited
+from tilegrad.ir.walks import toposort, unvisited
 
 __all__ = [
-    "UOp", "Variable", "alive", "element_of", "interned", "node_count", "over_memory", "pointer_of",
-    "prod", "remade", "sint", "toposort", "toposort_over",
+    "UOp", "Variable", "alive", "element_of", "interned", "node_count", "pointer_of", "prod",
+    "remade", "sint", "toposort",
 ]  # fmt: skip
 
 Key = tuple[Any, ...]
@@ -42,26 +44,7 @@ _blank = object.__new__
 _FLOAT_BITS = struct.Struct("<d")
 
 
-def _is_tensor(value: Any) -> bool:
-    """Whether an operand is a tensor: its own operators then make a tensor."""
-    return not isinstance(value, UOp) and hasattr(value, "uop")
-
-
-def _operator(op: Ops, *, is_swapped: bool = False) -> Callable[[UOp, Any], UOp]:
-    """The method for `op` of a node and another operand, which comes first where `is_swapped`."""
-
-    def apply(self: UOp, other: Any) -> UOp:
-        if not isinstance(other, UOp):
-            if not isinstance(other, (int, float)) and _is_tensor(other):
-                return NotImplemented  # type: ignore[no-any-return]
-            other = UOp(Ops.CONST, self.dtype, (), other)
-        operands: tuple[UOp, UOp] = (other, self) if is_swapped else (self, other)
-        return operands[0].alu(op, operands[1])
-
-    return apply
-
-
-class UOp:
+class UOp(Algebra, Fields):
     """One node: `UOp(op, dtype, src, arg)`. The same four give the same object.
 
     >>> (UOp.variable("n", 1, 8) * 2 + 1).vmax
@@ -224,7 +207,7 @@ class UOp:
     def is_constant(self) -> bool:
         """Whether this is made of constants alone, without random words and what needs memory."""
         found = self._is_constant
-        return bool(self._lazy("_is_constant", _constant_of)) if found is None else found
+        return bool(self._lazy("_is_constant", constant_of)) if found is None else found
 
     @property
     def ranges(self) -> frozenset[UOp]:
@@ -233,8 +216,8 @@ class UOp:
         if found is None:
             for source in self.src:
                 if source._ranges is None:
-                    return self._lazy("_ranges", _ranges_of)  # type: ignore[no-any-return]
-            found = self._ranges = _ranges_of(self)
+                    return self._lazy("_ranges", ranges_of)  # type: ignore[no-any-return]
+            found = self._ranges = ranges_of(self)
         return found
 
     @property
@@ -243,64 +226,7 @@ class UOp:
         try:
             return self._digest
         except AttributeError:
-            return self._lazy("_digest", _digest_of)  # type: ignore[no-any-return]
-
-    # fields: what the argument and the sources of some kinds of node are called
-
-    @property
-    def number(self) -> int:
-        """The number of a RANGE."""
-        return self.arg[0]  # type: ignore[no-any-return]
-
-    @property
-    def axis(self) -> Axis:
-        """What runs a RANGE."""
-        return self.arg[1]  # type: ignore[no-any-return]
-
-    @property
-    def extent(self) -> UOp:
-        """The number of iterations of a RANGE."""
-        return self.src[0]
-
-    @property
-    def name(self) -> str:
-        """The name of a DEFINE_VAR or SPECIAL."""
-        return self.arg[0]  # type: ignore[no-any-return]
-
-    @property
-    def combine(self) -> Ops:
-        """The associative op of a REDUCE_AXIS, PREFIX_AXIS or PREFIX."""
-        return self.arg[0]  # type: ignore[no-any-return]
-
-    @property
-    def axes(self) -> tuple[int, ...]:
-        """The axes of a REDUCE_AXIS."""
-        return self.arg[1]  # type: ignore[no-any-return]
-
-    @property
-    def index(self) -> UOp:
-        """The index of a LOAD or STORE."""
-        return self.src[1]
-
-    @property
-    def value(self) -> UOp:
-        """What a STORE writes."""
-        return self.src[2]
-
-    @property
-    def other(self) -> UOp:
-        """The value of a gated LOAD where its gate is false."""
-        return self.src[2]
-
-    @property
-    def is_gated(self) -> bool:
-        """Whether a LOAD or STORE has a gate."""
-        return len(self.src) == 4
-
-    @property
-    def gate(self) -> UOp:
-        """The gate of a LOAD or STORE that is gated."""
-        return self.src[3]
+            return self._lazy("_digest", digest_of)  # type: ignore[no-any-return]
 
     # walks
 
@@ -372,7 +298,7 @@ class UOp:
 
     @staticmethod
     def stack(lanes: Iterable[UOp]) -> UOp:
-        """The vector of `parts`."""
+        """The vector of `lanes`."""
         src = tuple(lanes)
         return UOp(Ops.VECTORIZE, src[0].dtype.vec(len(src)), src)
 
@@ -478,9 +404,8 @@ class UOp:
     def unbound(self) -> tuple[UOp, dict[UOp, int]]:
         """This symbolic integer without values, and the value of each variable in it."""
         found = dict(node.unbind() for node in self.toposort() if node.op is Ops.BIND)
-        return self.substitute(
-            {variable.bind(value): variable for variable, value in found.items()}
-        ), found
+        bound = {variable.bind(value): variable for variable, value in found.items()}
+        return self.substitute(bound), found
 
     def __int__(self) -> int:
         self._no_number("int")
@@ -493,65 +418,6 @@ class UOp:
             f"{name}: a symbolic integer has a value only where a kernel runs",
             remedy="use it as it is, as a size or an operand; v.unbind()[1] is what v was bound to",
         )
-
-    def _other(self, value: Any) -> UOp:
-        return value if isinstance(value, UOp) else UOp(Ops.CONST, self.dtype, (), value)
-
-    # scalar algebra; `==` stays identity, use eq()
-
-    __add__ = __radd__ = _operator(Ops.ADD)
-    __mul__ = __rmul__ = _operator(Ops.MUL)
-    __floordiv__, __rfloordiv__ = _operator(Ops.FLOORDIV), _operator(Ops.FLOORDIV, is_swapped=True)
-    __mod__, __rmod__ = _operator(Ops.FLOORMOD), _operator(Ops.FLOORMOD, is_swapped=True)
-    __truediv__ = _operator(Ops.FDIV)
-    __lt__, __gt__ = _operator(Ops.CMPLT), _operator(Ops.CMPLT, is_swapped=True)
-    __and__ = __rand__ = _operator(Ops.AND)
-    __or__ = _operator(Ops.OR)
-    __xor__ = _operator(Ops.XOR)
-    __lshift__ = _operator(Ops.SHL)
-    __rshift__ = _operator(Ops.SHR)
-
-    def __neg__(self) -> UOp:
-        return self * -1
-
-    def __sub__(self, other: Any) -> UOp:
-        if _is_tensor(other):
-            return NotImplemented
-        return self.__add__(-other if isinstance(other, (int, float)) else -self._other(other))
-
-    def __rsub__(self, other: Any) -> UOp:
-        return (-self).__add__(other)
-
-    def __ge__(self, other: Any) -> UOp:
-        return NotImplemented if _is_tensor(other) else self.__lt__(other).logical_not()
-
-    def __le__(self, other: Any) -> UOp:
-        return NotImplemented if _is_tensor(other) else self.__gt__(other).logical_not()
-
-    def ne(self, other: Any) -> UOp:
-        return self.alu(Ops.CMPNE, self._other(other))
-
-    def eq(self, other: Any) -> UOp:
-        return self.alu(Ops.CMPEQ, self._other(other))
-
-    def logical_not(self) -> UOp:
-        return self.alu(Ops.XOR, UOp(Ops.CONST, self.dtype, (), True))
-
-    def where(self, yes: Any, no: Any) -> UOp:
-        """`yes` where this bool is true, else `no`; at least one of them is a node."""
-        yes = yes if isinstance(yes, UOp) else UOp.const(no.dtype, yes)
-        no = no if isinstance(no, UOp) else UOp.const(yes.dtype, no)
-        return UOp(Ops.WHERE, yes.dtype, (self, yes, no))
-
-    def maximum(self, other: Any) -> UOp:
-        return self.alu(Ops.MAX, self._other(other))
-
-    def minimum(self, other: Any) -> UOp:
-        return -((-self).maximum(-self._other(other)))
-
-
-_NO_RANGES: frozenset[UOp] = frozenset()
-_MET = (Axis.LOCAL, Axis.GROUP, Axis.UPCAST)
 
 
 def _of_rows(rows: Iterable[tuple[Ops, DType, tuple[int, ...], Any]]) -> UOp:
@@ -573,44 +439,10 @@ def element_of(pointer: UOp) -> DType:
     return pointer_of(pointer).base
 
 
-def _ranges_of(node: UOp) -> frozenset[UOp]:
-    op = node.op
-    if op is Ops.SINK:
-        return _NO_RANGES
-    if op is Ops.RANGE:
-        return node.src[0].ranges | {node} if node.src else frozenset({node})
-    found: frozenset[UOp] = _NO_RANGES
-    for source in node.src:
-        inner = source._ranges
-        assert inner is not None
-        if inner is not found and not inner <= found:
-            found = found | inner if found else inner
-    if op is Ops.END or op is Ops.REDUCE:
-        found = found.difference(source for source in node.src if source.op is Ops.RANGE)
-    if op is Ops.BARRIER:
-        # After a barrier all lanes have arrived, and all unrolled copies.
-        found = frozenset(inner for inner in found if inner.axis not in _MET)
-    return found
-
-
-def _digest_of(node: UOp) -> bytes:
-    state = hashlib.blake2b(f"{node.op.name} {node.dtype!r} {node.arg!r}".encode(), digest_size=16)
-    for source in node.src:
-        state.update(source._digest)
-    return state.digest()
-
-
 def _shape_of(node: UOp) -> tuple[Any, ...]:
     """The shape of `node`. The constant flag is set too, as nearly every tensor node needs both."""
-    node._is_constant = _constant_of(node)
+    node._is_constant = constant_of(node)
     return shape_of(node)
-
-
-def _constant_of(node: UOp) -> bool:
-    for source in node.src:
-        if not source._is_constant:
-            return False
-    return node.op not in (Ops.BUFFER, Ops.RAND, Ops.CUSTOM, Ops.LOOP, Ops.SCATTER_ADD)
 
 
 def remade(key: Key, op: Ops, shape: tuple[Any, ...]) -> UOp:
@@ -640,27 +472,6 @@ def remade(key: Key, op: Ops, shape: tuple[Any, ...]) -> UOp:
     del reference
     time.sleep(0)
     return UOp(op, node.dtype, node.src, node.arg)
-
-
-def over_memory(root: UOp, memory: Mapping[UOp, UOp]) -> UOp:
-    """`root.substitute(memory)`, where each value is [movement of] a BUFFER that holds its key."""
-    for node, stored in memory.items():
-        if stored.shape != node.shape or stored.dtype is not node.dtype:
-            return root.substitute(memory)
-    done = dict(memory)
-    now = done.__getitem__
-    for node in unvisited(root, done):
-        src = tuple(map(now, node.src))
-        if src == node.src:
-            done[node] = node
-            continue
-        # Over memory of the same shape it has the same shape, and is no constant.
-        key = node.op.serial, node.dtype, src, node.arg, node.arg.__class__
-        made = done[node] = remade(key, node.op, node.shape)
-        if node.origin and not made.origin:
-            made.origin = node.origin
-    counters.visits += len(done)
-    return done[root]
 
 
 def alive(op: Ops, dtype: DType, src: tuple[UOp, ...], arg: Any) -> UOp | None:

@@ -15,14 +15,14 @@ from collections.abc import Collection
 
 from tilegrad.base.dtype import dtypes
 from tilegrad.base.errors import InternalError
-from tilegrad.ir.lanes import in_lane, lane_axes, lane_count
 from tilegrad.ir.op import Axis, Ops
 from tilegrad.ir.queries import memory_of, next_number, reductions_of, stride_of
 from tilegrad.ir.ranges import replace_ranges
 from tilegrad.ir.rules import simplify
 from tilegrad.ir.uop import UOp, pointer_of, toposort
+from tilegrad.ir.vector_lanes import in_lane, lane_axes, lane_count
 from tilegrad.lower.dot_operands import join_operand, operand_values, widen_operand, widen_unit
-from tilegrad.lower.scatter import scattered
+from tilegrad.lower.scattered_stores import scattered
 from tilegrad.lower.shuffled_loads import load_and_shuffle
 from tilegrad.target import Target
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from tilegrad.base.config import config
 from tilegrad.base.trace import PassRecord, trace
-from tilegrad.ir.op import Stage
+from tilegrad.ir.definition import Stage
 from tilegrad.ir.rules import simplify
 from tilegrad.ir.spec import verify, verify_step
 from tilegrad.ir.uop import UOp
@@ -30,7 +30,7 @@ from tilegrad.lower.grid import fix_launch, spread_shared, use_grid
 from tilegrad.lower.integers import choose_integers, order_sums
 from tilegrad.lower.join_accesses import join_accesses
 from tilegrad.lower.lanes import use_lanes
-from tilegrad.lower.lengths import fit_lengths
+from tilegrad.lower.launch_lengths import fit_lengths
 from tilegrad.lower.levels import split_levels
 from tilegrad.lower.linearize import linearize
 from tilegrad.lower.memory_accumulators import use_memory_accumulators

@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tilegrad.base.dtype import dtypes
-from tilegrad.ir.lanes import MOST_LOADS
 from tilegrad.ir.op import Ops
 from tilegrad.ir.rules import distance_between, simplify
 from tilegrad.ir.uop import UOp
+from tilegrad.ir.vector_lanes import MOST_LOADS
 from tilegrad.target import Target
 
 __all__ = ["load_and_shuffle"]

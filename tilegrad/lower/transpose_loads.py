@@ -11,10 +11,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from tilegrad.base.dtype import DType, dtypes
-from tilegrad.ir.lanes import LEAST_ROWS
 from tilegrad.ir.op import Ops
 from tilegrad.ir.rules import terms_of
 from tilegrad.ir.uop import UOp
+from tilegrad.ir.vector_lanes import LEAST_ROWS
 from tilegrad.target import Target
 
 __all__ = ["transpose_loads"]

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from typing import NamedTuple, Unpack
 
 from tilegrad.base.errors import ConfigError, ShapeError
-from tilegrad.nn.checks import FactoryOptions
 from tilegrad.nn.containers import ModuleList, Sequential
+from tilegrad.nn.layer_checks import FactoryOptions
 from tilegrad.nn.layers import Linear
 from tilegrad.nn.module import Module
 from tilegrad.tensor.handle.core import check_tensors, describe
-from tilegrad.tensor.handle.sizes import here
+from tilegrad.tensor.handle.size_arguments import here
 from tilegrad.tensor.tensor import Tensor
 
 __all__ = ["AdaptiveLogSoftmaxWithLoss"]

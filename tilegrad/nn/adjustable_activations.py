@@ -5,10 +5,10 @@ same shape, or half of an axis for GLU.
 from __future__ import annotations
 
 from tilegrad.base.errors import ConfigError, OptionError, ShapeError
-from tilegrad.nn.checks import check_size, positive
+from tilegrad.nn.layer_checks import check_size, positive
 from tilegrad.nn.module import Module
 from tilegrad.tensor.handle.core import describe
-from tilegrad.tensor.handle.sizes import as_axis, here, show_shape
+from tilegrad.tensor.handle.size_arguments import as_axis, here, show_shape
 from tilegrad.tensor.tensor import Tensor
 
 __all__ = [

@@ -9,12 +9,12 @@ from __future__ import annotations
 import math
 
 from tilegrad.base.errors import DivisionError
-from tilegrad.nn.checks import check_size, positive
+from tilegrad.nn.layer_checks import check_size, positive
 from tilegrad.nn.layers import Linear
 from tilegrad.nn.module import Module
 from tilegrad.tensor.handle.aliases import valued
 from tilegrad.tensor.handle.core import describe
-from tilegrad.tensor.handle.sizes import here
+from tilegrad.tensor.handle.size_arguments import here
 from tilegrad.tensor.tensor import Tensor
 
 __all__ = ["MultiheadAttention"]

@@ -14,7 +14,7 @@ from tilegrad.base.errors import TilegradError
 from tilegrad.grad.node_hooks import watch
 from tilegrad.grad.regions import leaf
 from tilegrad.ir.uop import UOp
-from tilegrad.tensor.handle.sizes import here
+from tilegrad.tensor.handle.size_arguments import here
 from tilegrad.tensor.tensor import Tensor
 from tilegrad.tensor.writing.watching import HookedTensor
 

@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from typing import ClassVar, Unpack
 
 from tilegrad.base.errors import ConfigError
-from tilegrad.nn.checks import FactoryOptions, check_size, positive
+from tilegrad.nn.layer_checks import FactoryOptions, check_size, positive
 from tilegrad.nn.module import Module
-from tilegrad.tensor.handle.sizes import here
+from tilegrad.tensor.handle.size_arguments import here
 from tilegrad.tensor.tensor import Tensor
 
 __all__ = [

@@ -22,7 +22,7 @@ from tilegrad.nn.state import (
     safe_load_metadata,
     safe_save,
 )
-from tilegrad.tensor.handle.sizes import here
+from tilegrad.tensor.handle.size_arguments import here
 from tilegrad.tensor.indexing.generator import generator
 from tilegrad.tensor.tensor import Tensor
 

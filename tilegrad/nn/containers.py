@@ -9,7 +9,7 @@ from typing import Any, Self
 from tilegrad.base.errors import ConfigError, KindError, article
 from tilegrad.base.origin import as_users
 from tilegrad.nn.module import Module
-from tilegrad.tensor.handle.sizes import here
+from tilegrad.tensor.handle.size_arguments import here
 from tilegrad.tensor.tensor import Tensor
 
 __all__ = ["Identity", "ModuleDict", "ModuleList", "ParameterDict", "ParameterList", "Sequential"]

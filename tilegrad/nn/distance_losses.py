@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from tilegrad.base.errors import ConfigError
 from tilegrad.nn import functional
 from tilegrad.nn.losses import Loss
-from tilegrad.tensor.handle.sizes import here
+from tilegrad.tensor.handle.size_arguments import here
 from tilegrad.tensor.tensor import Tensor
 
 __all__ = [

@@ -9,7 +9,7 @@ from tilegrad.base.errors import ConfigError
 from tilegrad.nn import functional
 from tilegrad.nn.module import Module
 from tilegrad.tensor.handle.core import check_tensors
-from tilegrad.tensor.handle.sizes import here
+from tilegrad.tensor.handle.size_arguments import here
 from tilegrad.tensor.tensor import Tensor
 
 __all__ = [

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Unpack
 
 from tilegrad.nn import functional
-from tilegrad.nn.checks import FactoryOptions, positive
 from tilegrad.nn.functional.embedding import padding_index
+from tilegrad.nn.layer_checks import FactoryOptions, positive
 from tilegrad.nn.module import Module
 from tilegrad.tensor.tensor import Tensor
 

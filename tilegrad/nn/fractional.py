@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 from tilegrad.base.errors import ConfigError
 from tilegrad.nn import functional
 from tilegrad.nn.module import Module
-from tilegrad.tensor.handle.sizes import here
+from tilegrad.tensor.handle.size_arguments import here
 from tilegrad.tensor.tensor import Tensor
 
 __all__ = ["FractionalMaxPool2d", "FractionalMaxPool3d"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from tilegrad.nn.hooks import Hooks, RemovableHandle
+from tilegrad.nn.module_hooks import Hooks, RemovableHandle
 
 __all__ = ["Hookable"]
 

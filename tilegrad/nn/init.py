@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from tilegrad.base.absent import refusing
 from tilegrad.base.errors import ConfigError, ShapeError, UnsupportedDTypeError
 from tilegrad.tensor.handle.core import check_tensors
-from tilegrad.tensor.handle.sizes import here, show_shape
+from tilegrad.tensor.handle.size_arguments import here, show_shape
 from tilegrad.tensor.tensor import Tensor
 
 __all__ = [

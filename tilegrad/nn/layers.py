@@ -16,11 +16,11 @@ from typing import ClassVar, Unpack
 
 from tilegrad.base.errors import ConfigError, ShapeError
 from tilegrad.nn import functional
-from tilegrad.nn.checks import FactoryOptions, check_size, positive, tuple_of
 from tilegrad.nn.functional.convolution import sides
+from tilegrad.nn.layer_checks import FactoryOptions, check_size, positive, tuple_of
 from tilegrad.nn.module import Module
 from tilegrad.tensor.handle.core import describe
-from tilegrad.tensor.handle.sizes import here
+from tilegrad.tensor.handle.size_arguments import here
 from tilegrad.tensor.tensor import Tensor
 
 __all__ = [

@@ -26,13 +26,13 @@ from tilegrad.base.dtype import DType
 from tilegrad.base.errors import ConfigError, MissingError
 from tilegrad.base.origin import unmarked
 from tilegrad.nn.hookable import Hookable
-from tilegrad.nn.hooks import Hooks, hooked
+from tilegrad.nn.module_hooks import Hooks, hooked
 from tilegrad.nn.state import Unmatched, get_state_dict, load_state_dict
 from tilegrad.nn.tree import Paired, children_of, is_tensor, own_holders, own_tensors, walk
 from tilegrad.tensor.handle.core import as_dtype, device_of
 from tilegrad.tensor.handle.device import canonical
 from tilegrad.tensor.handle.gradient import set_gradient
-from tilegrad.tensor.handle.sizes import here
+from tilegrad.tensor.handle.size_arguments import here
 from tilegrad.tensor.tensor import Tensor
 
 __all__ = ["Module", "NoForwardError", "Parameter", "arguments_of", "shown"]

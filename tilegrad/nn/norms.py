@@ -7,9 +7,9 @@ from typing import Unpack
 from tilegrad.base.dtype import dtypes
 from tilegrad.base.errors import ShapeError
 from tilegrad.nn import functional
-from tilegrad.nn.checks import FactoryOptions, check_size, positive
+from tilegrad.nn.layer_checks import FactoryOptions, check_size, positive
 from tilegrad.nn.module import Module
-from tilegrad.tensor.handle.sizes import here
+from tilegrad.tensor.handle.size_arguments import here
 from tilegrad.tensor.tensor import Tensor
 
 __all__ = [

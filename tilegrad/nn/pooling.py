@@ -15,9 +15,9 @@ from collections.abc import Sequence
 from typing import Any, ClassVar
 
 from tilegrad.base.errors import ConfigError, ShapeError
-from tilegrad.nn.checks import tuple_of
+from tilegrad.nn.layer_checks import tuple_of
 from tilegrad.nn.module import Module
-from tilegrad.tensor.handle.sizes import here
+from tilegrad.tensor.handle.size_arguments import here
 from tilegrad.tensor.tensor import Tensor
 
 __all__ = [

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any, ClassVar, Unpack, overload
 
 from tilegrad.base.errors import ConfigError, ShapeError
 from tilegrad.nn.cells import GATES, STEPS, check_nonlinearity, first_weight
-from tilegrad.nn.checks import FactoryOptions, check_size, positive
+from tilegrad.nn.layer_checks import FactoryOptions, check_size, positive
 from tilegrad.nn.module import Module
 from tilegrad.nn.utils.rnn import PackedSequence
 from tilegrad.tensor.calls.templates import templated
 from tilegrad.tensor.handle.core import describe
-from tilegrad.tensor.handle.sizes import here, show_shape
+from tilegrad.tensor.handle.size_arguments import here, show_shape
 from tilegrad.tensor.loops import scan
 from tilegrad.tensor.tensor import Tensor
 

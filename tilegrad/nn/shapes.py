@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 from tilegrad.base.errors import ShapeError
-from tilegrad.nn.checks import positive, tuple_of
+from tilegrad.nn.layer_checks import positive, tuple_of
 from tilegrad.nn.module import Module
 from tilegrad.tensor.handle.core import describe
-from tilegrad.tensor.handle.sizes import here, show_shape
+from tilegrad.tensor.handle.size_arguments import here, show_shape
 from tilegrad.tensor.tensor import Tensor
 
 __all__ = [

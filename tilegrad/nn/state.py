@@ -17,7 +17,7 @@ from tilegrad.io.weights import safe_load, safe_load_metadata, safe_save
 from tilegrad.ir.op import Ops
 from tilegrad.nn.tree import Paired, is_tensor, walk
 from tilegrad.tensor.handle.core import device_of
-from tilegrad.tensor.handle.sizes import here
+from tilegrad.tensor.handle.size_arguments import here
 from tilegrad.tensor.storage import writes
 from tilegrad.tensor.storage.memory import base_of, is_view
 from tilegrad.tensor.tensor import Tensor

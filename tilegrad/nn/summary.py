@@ -7,7 +7,7 @@ from typing import Any
 
 from tilegrad.nn.module import Module, shown
 from tilegrad.nn.tree import children_of, walk
-from tilegrad.tensor.handle.sizes import show_shape
+from tilegrad.tensor.handle.size_arguments import show_shape
 from tilegrad.tensor.tensor import Tensor
 
 __all__ = ["summary"]

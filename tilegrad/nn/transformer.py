@@ -1,6 +1,6 @@
 """Transformers, with PyTorch's arguments, formulas and names of tensors.
 
-Vaswani et al., "Attention Is All You Need" (2017). Masks are those of `attention.py`.
+Vaswani et al., "Attention Is All You Need" (2017). Masks are those of `nn/attention.py`.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from tilegrad.base.dtype import DType
 from tilegrad.base.errors import ConfigError
 from tilegrad.base.origin import as_users
 from tilegrad.nn.attention import MultiheadAttention
-from tilegrad.nn.checks import positive
 from tilegrad.nn.containers import ModuleList
 from tilegrad.nn.dropout import Dropout
+from tilegrad.nn.layer_checks import positive
 from tilegrad.nn.layers import Linear
 from tilegrad.nn.module import Module
 from tilegrad.nn.norms import LayerNorm
-from tilegrad.tensor.handle.sizes import here
+from tilegrad.tensor.handle.size_arguments import here
 from tilegrad.tensor.tensor import Tensor
 
 __all__ = [

@@ -1,5 +1,5 @@
 """What a load or a store of a shaped kernel takes: as whole vectors, as vectors and shuffles, as
-rows of a transpose, or lane by lane (ir.lanes says which, and lower makes them).
+rows of a transpose, or lane by lane (ir.vector_lanes says which, and lower makes them).
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from tilegrad.ir.lanes import LEAST_ROWS, MOST_LOADS, is_transposed, span_of
 from tilegrad.ir.op import UNROLLED, Axis, Ops
 from tilegrad.ir.queries import memory_of, stride_of
 from tilegrad.ir.rules import conjuncts, terms_of
 from tilegrad.ir.uop import UOp, element_of, prod
+from tilegrad.ir.vector_lanes import LEAST_ROWS, MOST_LOADS, is_transposed, span_of
 from tilegrad.optimize.footprint import distinct
 from tilegrad.target import Target
 

@@ -17,9 +17,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from tilegrad.base.dtype import dtypes
-from tilegrad.ir.lanes import lane_axes
 from tilegrad.ir.op import UNROLLED, Axis, Ops
 from tilegrad.ir.uop import UOp, prod
+from tilegrad.ir.vector_lanes import lane_axes
 from tilegrad.optimize.accesses import access_of, open_share
 from tilegrad.optimize.facts import loops_around
 from tilegrad.optimize.opt import axes_of, loop_order

@@ -29,8 +29,8 @@ from tilegrad.optimize.opt import (
     reduce_axes,
     running_loops,
 )
-from tilegrad.optimize.scan import scan
-from tilegrad.optimize.slices import share_slices
+from tilegrad.optimize.shared_scan import scan
+from tilegrad.optimize.shared_slices import share_slices
 from tilegrad.optimize.split import put_outside, reorder, split
 from tilegrad.optimize.stage import stage
 from tilegrad.target import Target

@@ -20,7 +20,7 @@ from tilegrad.ir.uop import UOp
 from tilegrad.render.clike import CStyleRenderer, Rendering
 from tilegrad.render.dialect import OPERATORS, Dialect, define_whole
 from tilegrad.render.names import C_TYPES, MATH, SHORT_TYPES
-from tilegrad.render.rules import C_RULES
+from tilegrad.render.text_rules import C_RULES
 from tilegrad.target import Target
 
 __all__ = ["ClangRenderer"]

@@ -1,10 +1,10 @@
 """What all languages whose kernels read like C have in common.
 
 A renderer is a `Dialect`, which is a table of words, and a `PatternMatcher` whose rules turn a node
-into text. Those of `render.rules` serve every dialect; a target puts its own before them: `rules =
-MY_RULES + C_RULES`. `Rendering` walks a program once, in its order. Each value either becomes a
-line, `float alu0 = (val0+val1);`, or is kept as text until its only use. Text is always built from
-the finished text of the sources, so a long program needs no deep recursion.
+into text. Those of `render.text_rules` serve every dialect; a target puts its own before them:
+`rules = MY_RULES + C_RULES`. `Rendering` walks a program once, in its order. Each value either
+becomes a line, `float alu0 = (val0+val1);`, or is kept as text until its only use. Text is always
+built from the finished text of the sources, so a long program needs no deep recursion.
 
 The text means what the program says only under the options that a renderer lists as `flags`: no
 contraction of products and sums, no assumption from types about what pointers alias. Signed

@@ -19,7 +19,7 @@ from tilegrad.render.dialect import Dialect
 from tilegrad.render.hip import HIPRenderer
 from tilegrad.render.metal import MetalRenderer
 from tilegrad.render.opencl import OpenCLRenderer
-from tilegrad.render.rules import C_RULES
+from tilegrad.render.text_rules import C_RULES
 
 __all__ = [
     "C_RULES", "CStyleRenderer", "CUDARenderer", "ClangRenderer", "Dialect", "HIPRenderer",

@@ -21,7 +21,7 @@ from tilegrad.ir.uop import UOp
 from tilegrad.render.clike import CStyleRenderer, Rendering, strip_parentheses
 from tilegrad.render.dialect import Dialect, define_whole
 from tilegrad.render.names import C_TYPES, MATH, SHORT_TYPES
-from tilegrad.render.rules import C_RULES
+from tilegrad.render.text_rules import C_RULES
 from tilegrad.target import MatrixUnit
 
 __all__ = ["CUDARenderer"]

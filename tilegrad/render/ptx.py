@@ -6,15 +6,18 @@
     ptx_logic        trees of bitwise ops as one lop3
     ptx_memory       addresses, loads and stores
     ptx_ranges       both ends of a range as one comparison
-    ptx_tensor_memory  matrix units that add in tensor memory
+    ptx_snapshots    reads of accumulators that need a register of their own
     ptx_tiles        tiles that one lane copies
+    ptx_versions     which version of PTX a program needs
+    ptx_warp_units   matrix units whose operands are registers
     ptx_wgmma        matrix units that read shared memory
+    ptx_tensor_memory  matrix units that add in tensor memory
+    ptx_one_lane     loops that one lane goes through by itself
 
     PTXRenderer(target).render("add", program)
 
 A program is walked once. Loops become labels and branches; gates become predicates, so there are
-no other branches. A matrix unit is an `mma.sync`, whose operands of 16 bits come in pairs. Nothing
-here needs a toolkit or a driver.
+no other branches. Nothing here needs a toolkit or a driver.
 """
 
 from __future__ import annotations
@@ -24,7 +27,6 @@ from collections.abc import Callable, Mapping, Sequence
 
 from tilegrad.base.dtype import AddressSpace, Pointer, dtypes
 from tilegrad.base.errors import CompileError
-from tilegrad.hardware import BYTE_FLOATS
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp
 from tilegrad.render.inline import loads_inside
@@ -33,56 +35,26 @@ from tilegrad.render.ptx_arithmetic import compute, free_maxima
 from tilegrad.render.ptx_casts import bitcast, cast
 from tilegrad.render.ptx_code import Code, kind_of, letter, root, uniform
 from tilegrad.render.ptx_logic import fused_logic
-from tilegrad.render.ptx_memory import FARTHEST_COPY, PTXMemory, split_index
+from tilegrad.render.ptx_memory import FARTHEST_COPY, PTXMemory, index_sums
 from tilegrad.render.ptx_ranges import join_ranges
+from tilegrad.render.ptx_snapshots import snapshots
 from tilegrad.render.ptx_tensor_memory import TensorUnits
 from tilegrad.render.ptx_tiles import TileCopies
+from tilegrad.render.ptx_versions import version_for
+from tilegrad.render.ptx_warp_units import WarpUnits
 from tilegrad.render.ptx_wgmma import WarpGroups, needless
 from tilegrad.render.shared_memory import SWIZZLED, shared_layout
 from tilegrad.target import MatrixUnit, Target
 
-__all__ = ["PTXRenderer", "ptx_version"]
+__all__ = ["PTXRenderer"]
 
-# The first version of PTX that knows an architecture and every instruction used here (PTX ISA,
-# section "Target ISA notes" of each instruction, and its release notes).
-_VERSIONS = (
-    (75, "7.0"), (80, "7.0"), (86, "7.1"), (87, "7.4"), (88, "9.0"), (89, "7.8"), (90, "8.0"),
-    (100, "8.6"), (101, "8.6"), (103, "8.8"), (110, "9.0"), (120, "8.7"), (121, "8.8"),
-)  # fmt: skip
 _AXES = "xyz"
 _POSITIONS = {"gidx": "%ctaid", "lidx": "%tid"}
-_UNIT_TYPES = {
-    dtypes.float16: "f16",
-    dtypes.bfloat16: "bf16",
-    dtypes.float32: "f32",
-    dtypes.int8: "s8",
-    dtypes.int32: "s32",
-    dtypes.fp8e4m3: "e4m3",
-    dtypes.fp8e5m2: "e5m2",
-}
-# Bytes of a register of 32 bits.
-_BYTES = 4
 # Matrix instructions in the body of a loop from which `ptxas` is told not to unroll it: it gains
 # little then, and may spill (56 iterations of the gradient by 64x64x3x3 weights: 16 bytes).
 _MANY = 192
 # The name of shared memory that a launch asks for.
 _ASKED = "asked"
-# Which source of an access is its index.
-_INDEX_AT = {Ops.LOAD: 1, Ops.STORE: 1, Ops.COPY_ASYNC: 1, Ops.COPY_TILE: 1, Ops.DESCRIPTOR: 2}
-_ALIASES = frozenset({Ops.AFTER, Ops.GEP, Ops.VECTORIZE})
-
-
-def ptx_version(number: int) -> str:
-    """The version of PTX to write for an architecture.
-
-    Raises CompileError for one that none is known for.
-    """
-    known = dict(_VERSIONS)
-    if number not in known:
-        raise CompileError(
-            f"render.ptx: no PTX for sm_{number}", known=", ".join(f"sm_{each}" for each in known)
-        )
-    return known[number]
 
 
 class PTXRenderer:
@@ -106,23 +78,19 @@ class _Kernel:
         self.program = program = join_ranges(program)
         self.code = Code(target)
         self.memory = PTXMemory(self.code, program)
+        self.units = WarpUnits(self.code, self.memory, program)
         self.groups = WarpGroups(self.code, self.memory)
         self.tiles = TileCopies(self.code, self.memory, program)
         self.tensor = TensorUnits(self.code, self.memory, program)
         self.shared = shared_layout(program)
         self.fused, self.inside = fused_logic(program)
-        self.skipped = _index_sums(program) | loads_inside(program) | needless(program)
-        self.snapshots = _snapshots(program)
+        self.skipped = index_sums(program) | loads_inside(program) | needless(program)
+        self.snapshots = snapshots(program)
         self.products = _products_in_loops(program)
-        self.whole_words = _whole_words(program)
         self.code.free_maxima = free_maxima(program)
         self.arrays: list[str] = []
         # The register of where the arrays begin that a launch asks for.
         self.asked = ""
-        # The 32-bit register that two halves or four bytes were loaded as, by their registers.
-        self.words: dict[tuple[str, ...], str] = {}
-        # The register of a float32 operand as a unit reads it, by its own and the loop around.
-        self.shortened: dict[tuple[str, UOp | None], str] = {}
         self.open: list[tuple[UOp, str, str]] = []
 
     def text(self, name: str) -> str:
@@ -140,7 +108,7 @@ class _Kernel:
         lanes = self._block_lanes()
         return "\n".join(
             [
-                f".version {self._version()}",
+                f".version {version_for(code.capability, self.program)}",
                 f".target {code.target.isa}",
                 ".address_size 64",
                 *self._asked(),
@@ -159,18 +127,6 @@ class _Kernel:
                 "",
             ]
         )
-
-    def _version(self) -> str:
-        """The version of PTX that knows the architecture, and the units that are used."""
-        known = ptx_version(self.code.capability)
-        units = {
-            node.arg.dtype_in
-            for node in self.program
-            if node.op is Ops.WMMA and not node.arg.row_bytes
-        }
-        if units.isdisjoint(dtypes.fp8s):
-            return known
-        return max(known, BYTE_FLOATS, key=lambda text: [int(number) for number in text.split(".")])
 
     def _asked(self) -> list[str]:
         """Shared memory that a launch asks for."""
@@ -364,14 +320,8 @@ class _Kernel:
         self._set(node, values)
 
     def _load(self, node: UOp) -> None:
-        if node not in self.whole_words:
-            self._set(node, self.memory.load(node))
-            return
-        # Nobody reads the bytes one by one: their names stand for the word alone.
-        names = tuple([self.code.new("b32") for _ in range(_BYTES)])
-        address = self.memory.address(node.src[0], node.index).at()
-        self.words[names] = self.code.op("b32", "ld.shared.b32", address)
-        self._set(node, names)
+        is_word = node in self.units.whole_words
+        self._set(node, self.units.load_word(node) if is_word else self.memory.load(node))
 
     def _store(self, node: UOp) -> None:
         self.memory.store(node)
@@ -441,21 +391,9 @@ class _Kernel:
             self.tensor.multiply(node)
             return
         if unit.row_bytes:
-            self._set(node, self.groups.multiply(node, self._packed(node.src[2])))
+            self._set(node, self.groups.multiply(node, self.units.packed(node.src[2])))
             return
-        a, b, c = (self._packed(source) for source in node.src)
-        if unit.digits:
-            a, b = (self._shortened(source, names) for source, names in zip(node.src, (a, b)))
-        kind_in = "tf32" if unit.digits else _UNIT_TYPES[unit.dtype_in]
-        kind_out = _UNIT_TYPES[unit.dtype_out]
-        kinds = f"{kind_out}.{kind_in}.{kind_in}.{kind_out}"
-        shape = f"m{unit.m}n{unit.n}k{unit.k}.row.col.{kinds}"
-        kind = kind_of(unit.dtype_out)
-        kind = "b32" if kind == "b16" else kind
-        made = [self.code.new(kind) for _ in c]
-        groups = ", ".join(f"{{{', '.join(group)}}}" for group in (made, a, b, c))
-        self.code.emit(f"mma.sync.aligned.{shape} {groups}")
-        self._set(node, made if unit.dtype_out.itemsize == 4 else self._unpacked(made))
+        self._set(node, self.units.multiply(node, self.open[-1][0] if self.open else None))
 
     def _copy_async(self, node: UOp) -> None:
         memory, index, load, *gate = node.src
@@ -493,87 +431,6 @@ class _Kernel:
         units = self.tensor if self.tensor.is_used else self.groups
         self._set(node, [units.descriptor(node)])
 
-    def _fragment(self, node: UOp) -> None:
-        count, is_transposed = node.arg
-        (row,) = node.src
-        address = self.memory.address(row.src[0], row.src[1]).at()
-        made = [self.code.new("b32") for _ in range(count)]
-        kind = f"{'trans.' if is_transposed else ''}shared.b16"
-        self.code.emit(
-            f"ldmatrix.sync.aligned.m8n8.x{count}.{kind} {{{', '.join(made)}}}, {address}"
-        )
-        itemsize = row.dtype.itemsize
-        if itemsize == _BYTES:
-            self._set(node, [self.code.op("f32", "mov.b32", word) for word in made])
-            return
-        if itemsize == 1:
-            # Nobody reads the bytes one by one: their names stand for the word alone.
-            fours = [tuple([self.code.new("b32") for _ in range(_BYTES)]) for _ in made]
-            self.words |= zip(fours, made, strict=True)
-            self._set(node, [name for four in fours for name in four])
-            return
-        halves = self._unpacked(made)
-        self.words |= zip(zip(halves[::2], halves[1::2], strict=True), made, strict=True)
-        self._set(node, halves)
-
-    def _packed(self, node: UOp) -> list[str]:
-        """The registers of 32 bits that hold an operand: pairs of 16-bit floats in one, or four
-        bytes.
-        """
-        values = self.code.registers_of(self.code.lanes(node), kind_of(node.dtype))
-        if node.dtype.itemsize == 1:
-            fours = [tuple(values[at : at + _BYTES]) for at in range(0, len(values), _BYTES)]
-            return [self.words.get(four) or self._four(four) for four in fours]
-        if kind_of(node.dtype) != "b16":
-            return values
-        pairs = zip(values[::2], values[1::2], strict=True)
-        return [
-            self.words.get((low, high)) or self.code.op("b32", "mov.b32", f"{{{low}, {high}}}")
-            for low, high in pairs
-        ]
-
-    def _shortened(self, node: UOp, values: Sequence[str]) -> list[str]:
-        """The registers of float32 operands with the shorter fraction of a unit: one for each value
-        in a body, unless it is an accumulator's, which changes.
-        """
-        body = self.open[-1][0] if self.open else None
-        is_changing = any(root(source).op is Ops.DEFINE_ACC for source in (node, *node.src))
-        made = []
-        for name in values:
-            key = (name, body)
-            found = None if is_changing else self.shortened.get(key)
-            if found is None:
-                found = self.shortened[key] = self._as_tf32(name)
-            made.append(found)
-        return made
-
-    def _as_tf32(self, name: str) -> str:
-        """A float32 rounded to 10 digits behind the point: half of the last one is added, as a
-        multiple of the number's power of two, and the digits behind it are cut. NaN stays NaN, and
-        what is less than the normal numbers is only cut. (`cvt.rna.tf32.f32` does so with two
-        comparisons more.)
-        """
-        code = self.code
-        power = code.op("b32", "and.b32", code.op("b32", "mov.b32", name), "0xFF800000")
-        half = code.constant(2.0**-11, dtypes.float32)
-        total = code.op("f32", "fma.rn.f32", code.op("f32", "mov.b32", power), half, name)
-        return code.op("b32", "and.b32", code.op("b32", "mov.b32", total), "0xFFFFE000")
-
-    def _four(self, values: Sequence[str]) -> str:
-        """The lowest bytes of four registers as one."""
-        low, high = (
-            self.code.op("b32", "prmt.b32", *values[at : at + 2], "0x0040") for at in (0, 2)
-        )
-        return self.code.op("b32", "prmt.b32", low, high, "0x5410")
-
-    def _unpacked(self, words: Sequence[str]) -> list[str]:
-        found = []
-        for word in words:
-            low, high = self.code.new("b16"), self.code.new("b16")
-            self.code.emit(f"mov.b32 {{{low}, {high}}}, {word}")
-            found += [low, high]
-        return found
-
 
 _HANDLERS: Mapping[Ops, Callable[[_Kernel, UOp], None]] = {
     Ops.CONST: _Kernel._nothing,
@@ -596,7 +453,7 @@ _HANDLERS: Mapping[Ops, Callable[[_Kernel, UOp], None]] = {
     Ops.BARRIER: _Kernel._barrier,
     Ops.SHUFFLE: _Kernel._shuffle,
     Ops.WMMA: _Kernel._matrix,
-    Ops.FRAGMENT: _Kernel._fragment,
+    Ops.FRAGMENT: lambda kernel, node: kernel._set(node, kernel.units.fragment(node)),
     Ops.COPY_ASYNC: _Kernel._copy_async,
     Ops.WAIT: _Kernel._wait,
     Ops.COPY_TILE: lambda kernel, node: kernel.tiles.copy(node),
@@ -612,19 +469,6 @@ def _widened(lanes: tuple[str, ...], width: int) -> tuple[str, ...]:
     return lanes * (width // len(lanes))
 
 
-def _index_sums(program: Sequence[UOp]) -> set[UOp]:
-    """Sums with a constant that are only ever the index of an access: its address holds the
-    constant.
-    """
-    others: set[UOp] = set()
-    indices: set[UOp] = set()
-    for node in program:
-        at = _INDEX_AT.get(node.op)
-        for number, source in enumerate(node.src):
-            (indices if number == at else others).add(source)
-    return {node for node in indices - others if split_index(node)[1] and node.op is Ops.ADD}
-
-
 def _products_in_loops(program: Sequence[UOp]) -> dict[UOp, int]:
     """The matrix instructions in the body of each loop, without those of the loops in it."""
     found: dict[UOp, int] = {}
@@ -637,102 +481,4 @@ def _products_in_loops(program: Sequence[UOp]) -> dict[UOp, int]:
             del loops[len(loops) - sum(source.op is Ops.RANGE for source in node.src) :]
         elif node.op is Ops.WMMA and loops:
             found[loops[-1]] += 1
-    return found
-
-
-def _whole_words(program: Sequence[UOp]) -> set[UOp]:
-    """Loads of four bytes from shared memory that are only ever a word of a matrix unit's
-    operand.
-    """
-    operands = {
-        source
-        for node in program
-        if node.op is Ops.WMMA
-        for source in node.src[:2]
-        if source.op is Ops.VECTORIZE and source.dtype.itemsize == 1
-    }
-    words: set[UOp] = set()
-    others: set[UOp] = set()
-    for node in program:
-        if node not in operands:
-            # Whoever else reads a byte needs it in a register of its own.
-            others.update(node.src if node.op not in (Ops.GEP, Ops.WMMA) else node.src[2:])
-            continue
-        for at in range(0, len(node.src), _BYTES):
-            four = node.src[at : at + _BYTES]
-            if _is_word(four):
-                words.add(four[0].src[0])
-            else:
-                others.update(four)
-    read = {
-        source.src[0] if source.op is Ops.GEP else source
-        for node in others
-        for source in (node.src if node in operands else (node,))
-    }
-    return words - read
-
-
-def _is_word(four: Sequence[UOp]) -> bool:
-    """Whether these are the bytes of one load from shared memory, in their order."""
-    load = four[0].src[0] if four[0].op is Ops.GEP else four[0]
-    return (
-        load.op is Ops.LOAD
-        and not load.is_gated
-        and load.dtype.lanes == _BYTES
-        and load.index.dtype.lanes == 1
-        and root(load.src[0]).op is Ops.DEFINE_LOCAL
-        and all(
-            each.op is Ops.GEP and each.src[0] is load and each.arg == (lane,)
-            for lane, each in enumerate(four)
-        )
-    )
-
-
-def _snapshots(program: Sequence[UOp]) -> set[UOp]:
-    """The nodes that stand for an accumulator's register while it may change before their last use:
-    they need a copy.
-    """
-    at = {node: position for position, node in enumerate(program)}
-    assigned: dict[UOp, list[int]] = {}
-    users: dict[UOp, list[UOp]] = {}
-    around: dict[UOp, tuple[UOp, ...]] = {}
-    foot: dict[UOp, int] = {}
-    loops: tuple[UOp, ...] = ()
-    for position, node in enumerate(program):
-        if node.op is Ops.END:
-            foot |= {source: position for source in node.src if source.op is Ops.RANGE}
-            loops = loops[:-1]
-        around[node] = loops
-        if node.op is Ops.RANGE:
-            loops = (*loops, node)
-        if node.op is Ops.ASSIGN:
-            assigned.setdefault(root(node), []).append(position)
-        for source in node.src:
-            users.setdefault(source, []).append(node)
-    last: dict[UOp, int] = {}
-    reads: dict[UOp, set[UOp]] = {}
-    for node in reversed(program):
-        reached = at[node]
-        for user in users.get(node, ()):
-            end = last[user] if user.op in _ALIASES else at[user]
-            entered = [loop for loop in around[user] if loop not in around[node]]
-            reached = max(reached, end, foot[entered[0]] if entered else 0)
-        last[node] = reached
-    found: set[UOp] = set()
-    for node in program:
-        if node.op not in _ALIASES or isinstance(node.dtype, Pointer):
-            continue
-        sources = node.src[:1] if node.op is Ops.AFTER else node.src
-        read: set[UOp] = set()
-        for source in sources:
-            if (memory := root(source)).op is Ops.DEFINE_ACC:
-                read.add(memory)
-            elif source in reads:
-                read |= reads[source]
-        if any(
-            at[node] < step < last[node] for memory in read for step in assigned.get(memory, ())
-        ):
-            found.add(node)
-        else:
-            reads[node] = read
     return found

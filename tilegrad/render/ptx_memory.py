@@ -19,7 +19,7 @@ from tilegrad.render.ptx_arithmetic import compute
 from tilegrad.render.ptx_code import Code, kind_of, letter, root, uniform
 from tilegrad.render.shared_memory import SWIZZLED, swizzled
 
-__all__ = ["FARTHEST_COPY", "PTXMemory", "split_index"]
+__all__ = ["FARTHEST_COPY", "PTXMemory", "index_sums", "split_index"]
 
 # The most elements, and the most bytes, of one access.
 _MOST_LANES, _MOST_BYTES = 4, 16
@@ -29,6 +29,8 @@ _HALVES = 8
 # sm_80 and sm_90a.
 _FARTHEST, FARTHEST_COPY = 1 << 23, 1 << 13
 _SPACES = {AddressSpace.GLOBAL: "global", AddressSpace.SHARED: "shared"}
+# Which source of an access is its index.
+_INDEX_AT = {Ops.LOAD: 1, Ops.STORE: 1, Ops.COPY_ASYNC: 1, Ops.COPY_TILE: 1, Ops.DESCRIPTOR: 2}
 _MAXIMA = (dtypes.int32, dtypes.uint32, dtypes.int64, dtypes.uint64)
 
 
@@ -432,3 +434,16 @@ class PTXMemory:
 
     def _zero(self, scalar: DType) -> str:
         return "0" if scalar is dtypes.bool else self.code.constant(0, scalar)
+
+
+def index_sums(program: Sequence[UOp]) -> set[UOp]:
+    """Sums with a constant that are only ever the index of an access: its address holds the
+    constant.
+    """
+    others: set[UOp] = set()
+    indices: set[UOp] = set()
+    for node in program:
+        at = _INDEX_AT.get(node.op)
+        for number, source in enumerate(node.src):
+            (indices if number == at else others).add(source)
+    return {node for node in indices - others if split_index(node)[1] and node.op is Ops.ADD}

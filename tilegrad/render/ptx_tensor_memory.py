@@ -26,7 +26,7 @@ from __future__ import annotations
 import functools
 import math
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from tilegrad.base.dtype import dtypes
 from tilegrad.base.errors import CompileError
@@ -34,10 +34,18 @@ from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp
 from tilegrad.render.ptx_code import Code, kind_of, root, uniform
 from tilegrad.render.ptx_memory import PTXMemory
-from tilegrad.render.ptx_wgmma import descriptor, needless
+from tilegrad.render.ptx_one_lane import (
+    BESIDE,
+    commits_of,
+    is_late,
+    lanes_of,
+    loops_of_one_lane,
+    owner_of,
+)
+from tilegrad.render.ptx_wgmma import descriptor
 from tilegrad.target import MatrixUnit
 
-__all__ = ["TensorUnits", "loops_of_one_lane", "products_of"]
+__all__ = ["TensorUnits", "products_of"]
 
 # Columns of tensor memory of a multiprocessor, and the fewest that a block asks for
 # (`tcgen05.alloc`: a power of two from 32 to 512).
@@ -65,11 +73,6 @@ _WORDS, _BARRIER_BYTES = "tensor_words", 8
 # Barriers that a loop of one lane has at least: nobody may wait for a phase behind which the next
 # one of its parity may have ended.
 _LEAST_OF_ONE = 2
-# What a loop of one lane may have, beside values.
-_OF_ONE_LANE = frozenset({Ops.BARRIER, Ops.WAIT_TILE, Ops.ARRIVE, Ops.COPY_TILE})
-_BESIDE = frozenset(
-    {Ops.WMMA, Ops.CONST, Ops.CAST, Ops.BITCAST, Ops.AFTER, Ops.DESCRIPTOR, Ops.GEP, Ops.VECTORIZE}
-)
 
 
 class TensorUnits:
@@ -82,15 +85,15 @@ class TensorUnits:
         self.columns: dict[UOp, int] = {}
         end = 0
         for node in self.units:
-            if (owner := _owner(node)) not in self.columns:
+            if (owner := owner_of(node)) not in self.columns:
                 self.columns[owner] = end
                 end += node.arg.columns
         self.asked = max(1 << max(end - 1, 0).bit_length(), _LEAST)
         # Loops that one lane goes through by itself, by the number of their commits.
         bodies = loops_of_one_lane(program)
-        self.alone = {loop: _commits(body) for loop, body in bodies.items()}
+        self.alone = {loop: commits_of(body) for loop, body in bodies.items()}
         of_one = {node for body in bodies.values() for node in body}
-        is_behind = any(_is_late(node) and node.arg and node not in of_one for node in program)
+        is_behind = any(is_late(node) and node.arg and node not in of_one for node in program)
         self._barriers: dict[UOp | None, range] = {None: range(1 + is_behind)}
         for loop, count in self.alone.items():
             start = max(each.stop for each in self._barriers.values())
@@ -282,7 +285,7 @@ class TensorUnits:
 
     def accumulator(self, node: UOp) -> None:
         """An accumulator begins as zero: the first unit does not add to what is there."""
-        if any(each.op is not Ops.CONST or each.arg for each in _lanes_of(node.src[0])):
+        if any(each.op is not Ops.CONST or each.arg for each in lanes_of(node.src[0])):
             raise CompileError("render.ptx: an accumulator in tensor memory begins as zero")
         self._is_begun[node] = self.code.op("pred", "setp.ne.u32", "0", "0")
 
@@ -292,7 +295,7 @@ class TensorUnits:
         code, (a, b, c) = self.code, node.src
         if any(each.op is not Ops.DESCRIPTOR for each in (a, b)):
             raise CompileError(f"render.ptx: {unit.name} reads shared memory only")
-        owner = _owner(node)
+        owner = owner_of(node)
         if c.op is Ops.WMMA or c.op is Ops.WAIT:
             adds = code.in_register("1", "pred")
         else:
@@ -308,13 +311,13 @@ class TensorUnits:
 
     def before(self, node: UOp) -> None:
         """Called before each node: where it is more than a value, the units before it begin."""
-        if not self._lines or node.op.is_alu or node.op in _BESIDE:
+        if not self._lines or node.op.is_alu or node.op in BESIDE:
             return
         if self.is_alone:
             self._begin_alone()
         else:
             self._begin()
-        for owner in dict.fromkeys(map(_owner, self._next)):
+        for owner in dict.fromkeys(map(owner_of, self._next)):
             if owner in self._is_begun:
                 self.code.emit(f"setp.eq.u32 {self._is_begun[owner]}, 0, 0")
         self._lines.clear()
@@ -394,7 +397,7 @@ class TensorUnits:
             self._wait_for(self._open.pop(0))
         if node.arg or node not in self._read:
             return None
-        return self.load(_owner(source))
+        return self.load(owner_of(source))
 
     def _wait_for(self, barrier: int) -> None:
         """Wait for the phase of a commit."""
@@ -465,37 +468,11 @@ def _word(barrier: int) -> str:
     return f"[{_WORDS}{f'+{offset}' if offset else ''}]"
 
 
-def _owner(unit: UOp) -> UOp:
-    """The accumulator to which a unit adds, or the first unit of those that follow each other."""
-    while True:
-        total = unit.src[2]
-        while total.op is Ops.WAIT:
-            total = total.src[0]
-        if total.op is not Ops.WMMA:
-            break
-        unit = total
-    total = root(total)
-    if total.op is Ops.DEFINE_ACC:
-        return total
-    if any(each.op is not Ops.CONST or each.arg for each in _lanes_of(total)):
-        raise CompileError(f"render.ptx: {unit.arg.name} adds in tensor memory only")
-    return unit
-
-
-def _is_late(node: UOp) -> bool:
-    """Whether this waits for units."""
-    return node.op is Ops.WAIT and node.dtype is not dtypes.void
-
-
-def _commits(body: Iterable[UOp]) -> int:
-    """How often units begin in a loop's body: those that follow each other together."""
-    found, is_open = 0, False
-    for node in body:
-        if node.op is Ops.WMMA:
-            found, is_open = found + (not is_open), True
-        elif not (node.op.is_alu or node.op in _BESIDE):
-            is_open = False
-    return found
+def _read_by(node: UOp) -> Sequence[UOp]:
+    """The results of units that a node reads in registers."""
+    if node.op is Ops.ASSIGN:
+        return () if root(node).op is Ops.DEFINE_ACC and node.src[1].op is Ops.WAIT else node.src
+    return () if node.op in (Ops.WMMA, Ops.WAIT) else node.src
 
 
 def products_of(text: str) -> float:
@@ -508,57 +485,3 @@ def products_of(text: str) -> float:
         return 0.0
     bits = int(constant[1])
     return (bits >> 17 & 0x3F) * (bits >> 24 & 0x1F) * (1.0 if "kind::f16" in text else 2.0)
-
-
-def loops_of_one_lane(program: Sequence[UOp]) -> dict[UOp, Sequence[UOp]]:
-    """The innermost loops in which there is nothing but copies of tiles and units that read these
-    and add in tensor memory, with their bodies: a lane needs no other for them.
-    """
-    units = [node for node in program if node.op is Ops.WMMA and node.arg.columns]
-    if not units:
-        return {}
-    by_lanes = {root(node.src[0]) for node in program if node.op in (Ops.STORE, Ops.COPY_ASYNC)}
-    skipped, owners = needless(program), set(map(_owner, units))
-
-    def is_fit(node: UOp) -> bool:
-        if node.op is Ops.WAIT:
-            return _is_late(node)
-        if node.op is Ops.ASSIGN:
-            return root(node) in owners
-        if node.op is Ops.DESCRIPTOR:
-            return root(node.src[1]) not in by_lanes
-        if node.op is Ops.WMMA:
-            return bool(node.arg.columns) and _owner(node) in owners
-        return node.op in _OF_ONE_LANE or node.op.is_alu or node.op in _BESIDE
-
-    found: dict[UOp, Sequence[UOp]] = {}
-    start = -1
-    for at, node in enumerate(program):
-        if node.op is Ops.RANGE:
-            start = at
-        elif node.op is Ops.END and start >= 0:
-            loop = program[start]
-            body = [each for each in program[start + 1 : at] if each not in skipped]
-            start = -1
-            if loop not in node.src or not _commits(body):
-                continue
-            if all(map(is_fit, body)) and not _is_read(body, program[at + 1 :]):
-                found[loop] = body
-    return found
-
-
-def _is_read(body: Sequence[UOp], rest: Iterable[UOp]) -> bool:
-    """Whether a value of a loop's body is read behind the loop."""
-    inside = {node for node in body if node.op not in (Ops.ASSIGN, Ops.CONST)}
-    return any(source in inside for node in rest for source in node.src)
-
-
-def _lanes_of(node: UOp) -> Sequence[UOp]:
-    return node.src if node.op is Ops.VECTORIZE else (node,)
-
-
-def _read_by(node: UOp) -> Sequence[UOp]:
-    """The results of units that a node reads in registers."""
-    if node.op is Ops.ASSIGN:
-        return () if root(node).op is Ops.DEFINE_ACC and node.src[1].op is Ops.WAIT else node.src
-    return () if node.op in (Ops.WMMA, Ops.WAIT) else node.src

@@ -1,58 +1,51 @@
 """A linear program as Python source, one function that a single lane runs: what the emulator
 executes.
 
-    bind    called once per launch with the memories and variables; it returns run     called once
-    per lane with its position. It is a generator if lanes must meet: it yields a number at a
-    barrier, and its operands at a matrix unit, whose result it is then sent
+    bind    called once per launch with the memories and variables; it returns `run`
+    run     called once per lane with its position. It is a generator if lanes must meet: it
+            yields a number at a barrier, and its operands at a matrix unit, whose result it is
+            then sent
 
 Above them stand the facts that a launch needs, as constants. A vector is one Python variable per
-lane, so that picking and joining lanes costs nothing. Every op rounds to its dtype; an integer is
-wrapped only where bounds cannot show that it stays inside. Memory is reached through objects that
-check every access (runtime.simt).
+lane, so that picking and joining lanes costs nothing; the text of values is python_values.py.
+Memory is reached through objects that check every access (runtime.simt).
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
 
-from tilegrad.base.dtype import AddressSpace, DType, Pointer, dtypes
+from tilegrad.base.dtype import AddressSpace, dtypes
 from tilegrad.base.errors import CompileError
 from tilegrad.ir.args import KernelInfo
 from tilegrad.ir.op import Ops
 from tilegrad.ir.queries import below
-from tilegrad.ir.uop import UOp
+from tilegrad.ir.uop import UOp, pointer_of
 from tilegrad.render.inline import loads_inside
+from tilegrad.render.python_values import (
+    Lanes,
+    cast_text,
+    elements,
+    expression,
+    lane_names,
+    literal,
+    spread,
+    table,
+    unit_text,
+    variable_name,
+    widened,
+)
 from tilegrad.render.tile_maps import maps_of
 from tilegrad.target import MatrixUnit
 
 __all__ = ["render_python"]
 
-Lanes = tuple[str, ...]
-
 # Python refuses to nest more loops than this.
 _MAX_LOOPS = 20
 
-_PLAIN = {
-    Ops.NEG: "-{0}",
-    Ops.ADD: "{0} + {1}",
-    Ops.SUB: "{0} - {1}",
-    Ops.MUL: "{0} * {1}",
-    Ops.CMPLT: "{0} < {1}",
-    Ops.CMPNE: "{0} != {1}",
-    Ops.CMPEQ: "{0} == {1}",
-    Ops.AND: "{0} & {1}",
-    Ops.OR: "{0} | {1}",
-    Ops.XOR: "{0} ^ {1}",
-    Ops.SHL: "op_shl({0}, {1})",
-    Ops.SHR: "op_shr({0}, {1})",
-    Ops.WHERE: "{1} if {0} else {2}",
-}
+# Python's operators on integers, for positive divisors.
 _WHOLE = {Ops.FLOORDIV: "//", Ops.IDIV: "//", Ops.FLOORMOD: "%", Ops.MOD: "%"}
-# Ops whose result needs no rounding or wrapping.
-_FITS = frozenset({Ops.WHERE, Ops.MAX, Ops.AND, Ops.OR, Ops.XOR, Ops.SHR, Ops.TRUNC})
-_FITS_FLOAT = _FITS | {Ops.NEG}
 
 
 def render_python(name: str, program: Sequence[UOp]) -> str:
@@ -112,28 +105,30 @@ class _Writer:
         loaded |= {node.src[2] for node in self.nodes(Ops.COPY_TILE)}
         loaded |= {self.root(node.src[0]) for node in self.nodes(Ops.STORE) if node.arg is not None}
         buffers = [
-            (node.arg, _pointer(node).base.scalar, _elements(node), node in stored, node in loaded)
+            (node.arg, pointer_of(node).base.scalar, elements(node), node in stored, node in loaded)
             for node in self.nodes(Ops.DEFINE_GLOBAL)
         ]
-        shared = [(node.arg, _pointer(node).base.scalar, _elements(node)) for node in self.shared()]
+        shared = [
+            (node.arg, pointer_of(node).base.scalar, elements(node)) for node in self.shared()
+        ]
         barriers = [
-            (node.arg, _elements(node))
+            (node.arg, elements(node))
             for node in self.nodes(Ops.DEFINE_LOCAL)
             if node in self.barriers
         ]
         lanes = max([self.group, *(unit.lanes for unit in self.units)])
         return [
             f"# {self.name}",
-            f"BUFFERS = {_table(sorted(buffers, key=lambda row: row[0]))}",
-            f"SHARED = {_table(shared)}",
-            f"BARRIERS = {_table(barriers)}",
-            f"VARIABLES = {_table([node.arg for node in self.nodes(Ops.DEFINE_VAR)])}",
-            f"POSITIONS = {_table([node.name for node in self.nodes(Ops.SPECIAL)])}",
+            f"BUFFERS = {table(sorted(buffers, key=lambda row: row[0]))}",
+            f"SHARED = {table(shared)}",
+            f"BARRIERS = {table(barriers)}",
+            f"VARIABLES = {table([node.arg for node in self.nodes(Ops.DEFINE_VAR)])}",
+            f"POSITIONS = {table([node.name for node in self.nodes(Ops.SPECIAL)])}",
             f"MEETS = {self.meets}",
             f"GROUP = {lanes}",
             f"OVERLAPS = {any(_overlaps(node) for node in self.nodes(Ops.SINK))}",
-            f"MAPS = {_table(self.maps)}",
-            f"UNITS = {_table([_unit_text(unit) for unit in self.units], raw=True)}",
+            f"MAPS = {table(self.maps)}",
+            f"UNITS = {table([unit_text(unit) for unit in self.units], raw=True)}",
             "",
         ]
 
@@ -142,7 +137,7 @@ class _Writer:
         bound = [f"data{slot}" for slot in slots]
         bound += [f"shared{node.arg}" for node in self.shared()]
         bound += [f"shared{n.arg}" for n in self.nodes(Ops.DEFINE_LOCAL) if n in self.barriers]
-        bound += [_variable_name(node) for node in self.nodes(Ops.DEFINE_VAR)]
+        bound += [variable_name(node) for node in self.nodes(Ops.DEFINE_VAR)]
         positions = [node.name for node in self.nodes(Ops.SPECIAL)]
         return [
             "",
@@ -153,7 +148,7 @@ class _Writer:
 
     def shared(self) -> list[UOp]:
         arrays = (n for n in self.nodes(Ops.DEFINE_LOCAL) if n not in self.barriers)
-        return [n for n in arrays if _pointer(n).space is AddressSpace.SHARED]
+        return [n for n in arrays if pointer_of(n).space is AddressSpace.SHARED]
 
     # writing
 
@@ -165,7 +160,7 @@ class _Writer:
 
     def set(self, node: UOp, name: str, texts: Sequence[str]) -> None:
         """Give each lane of `node` a variable of its own."""
-        made = self.names[node] = _lane_names(name, len(texts))
+        made = self.names[node] = lane_names(name, len(texts))
         for variable, text in zip(made, texts, strict=True):
             self.line(f"{variable} = {text}")
 
@@ -191,16 +186,16 @@ class _Writer:
         self.names[node] = (_LEAVES[node.op](node),) * node.dtype.lanes
 
     def local(self, node: UOp, name: str) -> None:
-        pointer = _pointer(node)
+        pointer = pointer_of(node)
         if pointer.space is AddressSpace.SHARED:
             self.names[node] = (f"shared{node.arg}",)
             return
         made = f"scratch{node.arg}"
-        self.line(f"{made} = scratch({made!r}, {pointer.base.scalar!r}, {_elements(node)})")
+        self.line(f"{made} = scratch({made!r}, {pointer.base.scalar!r}, {elements(node)})")
         self.names[node] = (made,)
 
     def accumulator(self, node: UOp, name: str) -> None:
-        self.set(node, name, _widened(self.lanes(node.src[0]), node.dtype.lanes))
+        self.set(node, name, widened(self.lanes(node.src[0]), node.dtype.lanes))
         self.variables_set.update(self.names[node])
 
     def assign(self, node: UOp, name: str) -> None:
@@ -243,17 +238,17 @@ class _Writer:
 
     def read(self, node: UOp, name: str) -> None:
         source, index, *rest = node.src
-        memory, base = self.lanes(source)[0], _pointer(self.root(source)).base
+        memory, base = self.lanes(source)[0], pointer_of(self.root(source)).base
         indices, width = self.lanes(index), node.dtype.lanes
-        starts = _spread(indices, width, base.lanes)
-        other, gate = (_widened(self.lanes(each), width) for each in rest) if rest else ((), ())
+        starts = spread(indices, width, base.lanes)
+        other, gate = (widened(self.lanes(each), width) for each in rest) if rest else ((), ())
         if node in self.of_units:
-            made = self.names[node] = _lane_names(name, width)
+            made = self.names[node] = lane_names(name, width)
             self.line(f"{', '.join(made)}, = {memory}.read_for_unit({starts[0]}, {width})")
             return
         if len(indices) == 1 and width > 1 and len(set(gate)) <= 1:
             closed = f" if {gate[0]} else ({', '.join(other)},)" if gate else ""
-            made = self.names[node] = _lane_names(name, width)
+            made = self.names[node] = lane_names(name, width)
             self.line(f"{', '.join(made)} = {memory}.read_vector({starts[0]}, {width}){closed}")
             return
         texts = [f"{memory}.read({start})" for start in starts]
@@ -264,26 +259,26 @@ class _Writer:
 
     def store(self, node: UOp, name: str) -> None:
         target, index, value = node.src[:3]
-        memory, base = self.lanes(target)[0], _pointer(self.root(target)).base
+        memory, base = self.lanes(target)[0], pointer_of(self.root(target)).base
         values = self.lanes(value)
         width = len(values)
-        indices = _spread(self.lanes(index), width, base.lanes)
+        indices = spread(self.lanes(index), width, base.lanes)
         gates = [f"if {on}: " for on in self.lanes(node.gate)] if node.is_gated else [""]
         self.names[node] = ()
         is_whole = width > 1 and len(self.lanes(index)) == 1 and len(set(gates)) == 1
         if node.arg is None and is_whole:
             self.line(f"{gates[0]}{memory}.write_vector({indices[0]}, ({', '.join(values)},))")
             return
-        for start, text, on in zip(indices, values, _widened(tuple(gates), width), strict=True):
+        for start, text, on in zip(indices, values, widened(tuple(gates), width), strict=True):
             call = f"write({start}, {text})"
             if node.arg is not None:
-                new = self.expression(node.arg, ("old", text), value.dtype, value.dtype, None)
+                new = expression(node.arg, ("old", text), value.dtype, value.dtype, None)
                 call = f"combine({start}, lambda old: {new})"
             self.line(f"{on}{memory}.{call}")
 
     def compute(self, node: UOp, name: str) -> None:
         width = node.dtype.lanes
-        rows = [_widened(self.lanes(source), width) for source in node.src]
+        rows = [widened(self.lanes(source), width) for source in node.src]
         bounds = node.bounds if node.dtype.is_int else None
         kind, op = node.src[-1].dtype, node.op
         if op in _WHOLE and kind.is_int and node.src[1].vmin > 0:
@@ -291,43 +286,12 @@ class _Writer:
             if op in (Ops.FLOORDIV, Ops.FLOORMOD) or node.src[0].vmin >= 0:
                 self.set(node, name, [f"{x} {_WHOLE[op]} {y}" for x, y in zip(*rows, strict=True)])
                 return
-        texts = [
-            self.expression(op, row, node.dtype, kind, bounds) for row in zip(*rows, strict=True)
-        ]
+        texts = [expression(op, row, node.dtype, kind, bounds) for row in zip(*rows, strict=True)]
         self.set(node, name, texts)
-
-    @staticmethod
-    def expression(
-        op: Ops, operands: Sequence[str], dtype: DType, kind: DType, bounds: tuple[Any, Any] | None
-    ) -> str:
-        """The op on operands of dtype `kind`, rounded to `dtype`; `bounds` of the result where
-        they are known.
-        """
-        scalar = dtype.scalar
-        if op is Ops.MULACC and scalar.is_float:
-            return f"fma_{scalar.name}({', '.join(operands)})"
-        if op is Ops.MAX:
-            first, second = operands
-            larger = f"{second} if {second} > {first} else {first}"
-            return f"op_max({first}, {second})" if kind.is_float else larger
-        if op is Ops.MULACC:
-            text = f"{operands[0]} * {operands[1]} + {operands[2]}"
-        else:
-            plain = _PLAIN.get(op, f"op_{op.name.lower()}({', '.join(operands)})")
-            text = plain.format(*operands)
-        if op.is_boolean or op in (_FITS_FLOAT if scalar.is_float else _FITS):
-            return text
-        if scalar.kind == "bool":
-            return f"bool({text})"
-        if scalar in (dtypes.float64, dtypes.index):
-            return text
-        if bounds is not None and bounds != (scalar.min, scalar.max):
-            return text
-        return f"{scalar.name}({text})"
 
     def cast(self, node: UOp, name: str) -> None:
         source, target = node.src[0].dtype.scalar, node.dtype.scalar
-        texts = [_cast_text(text, source, target, node.src[0]) for text in self.lanes(node.src[0])]
+        texts = [cast_text(text, source, target, node.src[0]) for text in self.lanes(node.src[0])]
         if any(text not in self.lanes(node.src[0]) for text in texts):
             self.set(node, name, texts)
         else:
@@ -336,7 +300,7 @@ class _Writer:
     def bitcast(self, node: UOp, name: str) -> None:
         values = self.lanes(node.src[0])
         source, target = node.src[0].dtype.scalar, node.dtype.scalar
-        made = self.names[node] = _lane_names(name, node.dtype.lanes)
+        made = self.names[node] = lane_names(name, node.dtype.lanes)
         given = f"({', '.join(values)},)"
         self.line(f"{', '.join(made)}, = bitcast({given}, {source.name!r}, {target.name!r})")
 
@@ -352,7 +316,7 @@ class _Writer:
         unit: MatrixUnit = node.arg
         if unit not in self.units:
             self.units.append(unit)
-        self.names[node] = _lane_names(name, node.dtype.lanes)
+        self.names[node] = lane_names(name, node.dtype.lanes)
         made = ", ".join(self.names[node])
         given = ", ".join(
             self.late.get(source) or f"({', '.join(self.lanes(source))},)" for source in node.src
@@ -389,7 +353,7 @@ class _Writer:
                 self.late[node] = self.late[node.src[0]]
                 self.names[node] = self.lanes(node.src[0])
                 return
-            self.names[node] = _lane_names(name, node.dtype.lanes)
+            self.names[node] = lane_names(name, node.dtype.lanes)
             self.line(f"{', '.join(self.names[node])}, = {self.late[node.src[0]]}.values")
             return
         for memory in self.shared():
@@ -401,7 +365,7 @@ class _Writer:
             self.lanes(each)[0] for each in node.src
         )
         box = f"{source}.read_box(MAPS[{self.maps.index(node.arg)}], ({', '.join(coordinates)},))"
-        nbytes = math.prod(node.arg.box) * _pointer(node.src[2]).base.nbytes
+        nbytes = math.prod(node.arg.box) * pointer_of(node.src[2]).base.nbytes
         call = f"{array}.copy({number}, {memory}, {index}, {box}, {nbytes})"
         self.line(f"if {gate}: {call}")
         self.names[node] = ()
@@ -425,15 +389,15 @@ class _Writer:
 
     def fragment(self, node: UOp, name: str) -> None:
         self.meets = True
-        self.names[node] = _lane_names(name, node.dtype.lanes)
+        self.names[node] = lane_names(name, node.dtype.lanes)
         made, rows = (", ".join(self.lanes(each)) for each in (node, node.src[0]))
         self.line(f"{made}, = yield {name[1:]}, {node.arg!r}, ({rows},)")
 
 
 _LEAVES: dict[Ops, Callable[[UOp], str]] = {
-    Ops.CONST: lambda node: _literal(node.arg, node.dtype),
+    Ops.CONST: lambda node: literal(node.arg, node.dtype),
     Ops.DEFINE_GLOBAL: lambda node: f"data{node.arg}",
-    Ops.DEFINE_VAR: lambda node: _variable_name(node),
+    Ops.DEFINE_VAR: lambda node: variable_name(node),
     Ops.SPECIAL: lambda node: str(node.name),
 }
 _HANDLERS: dict[Ops, Callable[[_Writer, UOp, str], None]] = {
@@ -467,84 +431,3 @@ _HANDLERS: dict[Ops, Callable[[_Writer, UOp, str], None]] = {
 
 def _overlaps(sink: UOp) -> bool:
     return isinstance(sink.arg, KernelInfo) and sink.arg.overlaps
-
-
-def _pointer(node: UOp) -> Pointer:
-    assert isinstance(node.dtype, Pointer)
-    return node.dtype
-
-
-def _elements(node: UOp) -> int:
-    """Scalars behind a pointer; -1 where unknown."""
-    pointer = _pointer(node)
-    return pointer.size if pointer.size < 0 else pointer.size * pointer.base.lanes
-
-
-def _lane_names(name: str, width: int) -> Lanes:
-    """A name for each lane of a value that may be called `name`."""
-    return (name,) if width == 1 else tuple(f"{name}_{lane}" for lane in range(width))
-
-
-def _widened(lanes: Lanes, width: int) -> Lanes:
-    """One lane for all, or the lanes as they are."""
-    return lanes * (width // len(lanes))
-
-
-def _spread(indices: Lanes, width: int, stride: int) -> list[str]:
-    """The index of each lane: given, or counted up from the one of the first."""
-    if len(indices) == width and stride == 1:
-        return list(indices)
-    start = indices[0] if stride == 1 else f"{indices[0]} * {stride}"
-    return [start if lane == 0 else f"{start} + {lane}" for lane in range(width)]
-
-
-def _variable_name(node: UOp) -> str:
-    """The user's name for a variable, kept apart from names of ours and Python's."""
-    return f"var_{''.join(letter if letter.isalnum() else '_' for letter in node.name)}"
-
-
-def _literal(value: Any, dtype: DType) -> str:
-    if dtype.scalar.is_float:
-        if math.isfinite(value):
-            text = repr(value)
-        else:
-            text = "nan" if value != value else ("inf" if value > 0 else "-inf")
-    else:
-        text = repr(value)
-    return f"({text})" if text.startswith("-") else text
-
-
-def _cast_text(text: str, source: DType, target: DType, node: UOp) -> str:
-    """The text of one value in another dtype; `text` itself where every value stays as it is."""
-    if source is target:
-        return text
-    if target.kind == "bool":
-        return f"{text} != 0"
-    if target.is_float:
-        if source.is_float:
-            exact = source.itemsize < target.itemsize
-            return text if exact or target is dtypes.float64 else f"{target.name}({text})"
-        if target is dtypes.float64 or source.kind == "bool":
-            return f"float({text})"
-        return f"{target.name}(odd({text}))"
-    if source.is_float:
-        return f"to_integer({text}, {int(target.min)}, {int(target.max)})"
-    if source.kind == "bool":
-        return f"int({text})"
-    low, high = node.bounds
-    if target is dtypes.index or (target.min <= low and high <= target.max):
-        return text
-    return f"{target.name}({text})"
-
-
-def _table(rows: Sequence[Any], raw: bool = False) -> str:
-    """A tuple on one line."""
-    return f"({''.join(f'{row if raw else repr(row)}, ' for row in rows).strip()})"
-
-
-def _unit_text(unit: MatrixUnit) -> str:
-    sizes = f"{unit.m}, {unit.n}, {unit.k}, {unit.lanes}, {unit.dtype_in!r}, {unit.dtype_out!r}"
-    layouts = f"{unit.a_layout!r}, {unit.b_layout!r}, {unit.c_layout!r}"
-    rest = f"{unit.synchronous!r}, {unit.dtype_right!r}, {unit.row_bytes!r}, {unit.digits!r}"
-    rest += f", {unit.columns!r}"
-    return f"MatrixUnit({unit.name!r}, {sizes}, {layouts}, {rest})"

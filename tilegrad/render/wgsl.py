@@ -21,7 +21,7 @@ from collections.abc import Sequence
 from tilegrad.hardware import webgpu_target
 from tilegrad.ir.uop import UOp, toposort
 from tilegrad.render.clike import CStyleRenderer
-from tilegrad.render.rules import C_RULES
+from tilegrad.render.text_rules import C_RULES
 from tilegrad.render.wgsl_memory import MEMORY_RULES
 from tilegrad.render.wgsl_rules import VALUE_RULES
 from tilegrad.render.wgsl_walk import WGSL, WGSLRendering, kernel_name

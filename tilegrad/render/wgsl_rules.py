@@ -15,7 +15,7 @@ from tilegrad.ir.uop import UOp
 from tilegrad.render.clike import lane, strip_parentheses
 from tilegrad.render.dialect import OPERATORS
 from tilegrad.render.inline import value_of
-from tilegrad.render.rules import negate_bool
+from tilegrad.render.text_rules import negate_bool
 from tilegrad.render.wgsl_seals import operands_to_seal
 from tilegrad.render.wgsl_walk import WGSLRendering
 

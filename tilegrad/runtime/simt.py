@@ -19,7 +19,7 @@ from tilegrad.base.dtype import DType, dtypes
 from tilegrad.base.errors import CompileError, IndexBoundsError, InternalError, TilegradError
 from tilegrad.base.failed import write_failed
 from tilegrad.ir.args import TileMap
-from tilegrad.runtime.arithmetic import CODES, arithmetic
+from tilegrad.runtime.dtype_arithmetic import CODES, arithmetic
 from tilegrad.runtime.protocol import Dims
 from tilegrad.runtime.simt_barriers import CopyBarriers
 from tilegrad.runtime.simt_memory import Memory, Outside, Race, TrackedMemory, poison, scratch

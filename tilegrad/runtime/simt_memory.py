@@ -12,7 +12,7 @@ from typing import Any
 from tilegrad.base.dtype import DType, dtypes
 from tilegrad.base.float8 import FORMATS
 from tilegrad.ir.args import TileMap
-from tilegrad.runtime.arithmetic import bfloat16_values, half_values, to_bfloat16, to_half
+from tilegrad.runtime.dtype_arithmetic import bfloat16_values, half_values, to_bfloat16, to_half
 
 __all__ = [
     "CopyGroup",

@@ -2,8 +2,8 @@
 memory, as scores of attention, so that no row is ever stored to global memory.
 
 What all rows read (keys, values) is copied to shared memory slice by slice, for all rows of the
-block; optimize.slices says which lane does what. This is worth it where enough rows share each
-copy, and where both products are large beside the work on a row.
+block; optimize.shared_slices says which lane does what. This is worth it where enough rows share
+each copy, and where both products are large beside the work on a row.
 """
 
 from __future__ import annotations

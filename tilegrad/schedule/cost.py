@@ -10,7 +10,7 @@ from typing import Any
 from tilegrad.base.dtype import dtypes
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp, prod
-from tilegrad.schedule.index import maximum_shape
+from tilegrad.schedule.kernel_graphs import maximum_shape
 from tilegrad.target import Target
 
 __all__ = [

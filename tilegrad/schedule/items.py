@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from tilegrad.base.dtype import DType
 from tilegrad.ir.uop import UOp
-from tilegrad.schedule.loop import Loop
+from tilegrad.schedule.loop_steps import Loop
 from tilegrad.schedule.reason import Edge
 
 __all__ = ["BufferSpec", "Item", "Schedule"]

@@ -9,8 +9,6 @@ after    SCATTER_ADD(zeros, index, x)
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from tilegrad.base.dtype import dtypes
 from tilegrad.ir.movement import fill, permute, reshape, shrink
 from tilegrad.ir.op import Axis, Ops
@@ -19,7 +17,7 @@ from tilegrad.ir.rules import simplify
 from tilegrad.ir.uop import UOp
 from tilegrad.schedule.collapse import collapse
 from tilegrad.schedule.cost import elements
-from tilegrad.schedule.index import KernelBuilder
+from tilegrad.schedule.kernel_graphs import KernelBuilder
 
 __all__ = ["as_scatter"]
 
@@ -30,10 +28,8 @@ _FEW_ROWS = 64
 Axes = tuple[int | None, ...]
 
 
-def as_scatter(node: UOp, exact: Callable[[UOp], UOp]) -> UOp | None:
-    """The sum `node` by rows added by index, where it is one of rows that a one-hot chooses;
-    `exact` gives another node for a SCATTER_ADD, of the same value.
-    """
+def as_scatter(node: UOp) -> UOp | None:
+    """The sum `node` by rows added by index, where it is one of rows that a one-hot chooses."""
     if node.op is not Ops.REDUCE_AXIS or node.combine is not Ops.ADD:
         return None
     value = node.src[0]
@@ -50,7 +46,7 @@ def as_scatter(node: UOp, exact: Callable[[UOp], UOp]) -> UOp | None:
         if found is not None:
             index, index_axes, counted = found
             if _is_sum_of_rows(node, index_axes) and _axis_below(rows, counted) is None:
-                return _scattered(node, index, index_axes, counted, rows, exact)
+                return _scattered(node, index, index_axes, counted, rows)
     return None
 
 
@@ -126,9 +122,7 @@ def _is_sum_of_rows(node: UOp, index_axes: Axes) -> bool:
     return bool(over) and over == {axis for axis, of in enumerate(index_axes) if of is not None}
 
 
-def _scattered(
-    node: UOp, index: UOp, index_axes: Axes, counted: int, rows: UOp, exact: Callable[[UOp], UOp]
-) -> UOp:
+def _scattered(node: UOp, index: UOp, index_axes: Axes, counted: int, rows: UOp) -> UOp:
     shape = rows.shape
     over = [axis for axis, of in enumerate(index_axes) if of is not None]
     beside = [axis for axis in range(len(shape)) if axis not in over and axis != counted]
@@ -141,6 +135,6 @@ def _scattered(
     added = reshape(permute(one, (*over, *beside, counted)), (*which.shape, *rest))
     zeros = fill((shape[counted], *rest), 0, node.dtype)
     memory = UOp(Ops.CONTIGUOUS, node.dtype, (zeros,), device_of(node))
-    total = exact(UOp(Ops.SCATTER_ADD, node.dtype, (memory, which, added.cast(node.dtype))))
+    total = UOp(Ops.SCATTER_ADD, node.dtype, (memory, which, added.cast(node.dtype)))
     order = [counted, *beside]
     return reshape(permute(total, [order.index(axis) for axis in sorted(order)]), node.shape)

@@ -14,7 +14,7 @@ from tilegrad.ir.slices import is_number, offset_number, renamed
 from tilegrad.ir.uop import UOp
 from tilegrad.schedule.items import BufferSpec
 from tilegrad.schedule.join import MOST_BUFFERS, Update, has_reductions, is_update, join_updates
-from tilegrad.schedule.loop import Loop
+from tilegrad.schedule.loop_steps import Loop
 from tilegrad.schedule.versions import Versions
 
 __all__ = ["UnorderedItem", "join_items", "order_items"]

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from tilegrad.ir.op import Ops
 from tilegrad.ir.slices import offset_number, renamed
 from tilegrad.ir.uop import UOp
-from tilegrad.schedule.random import random_variables
+from tilegrad.schedule.random_words import random_variables
 
 __all__ = ["with_own_draws", "with_own_offsets"]
 

@@ -4,12 +4,14 @@ kernels.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 
 from tilegrad.ir.op import Ops
+from tilegrad.ir.uop import UOp
 
-__all__ = ["FORCED", "Edge", "Reason"]
+__all__ = ["FORCED", "Edge", "Reason", "StoredValues"]
 
 
 class Reason(Enum):
@@ -55,6 +57,27 @@ class Edge:
     reason: Reason
     bytes_saved: int
     flops_recomputed: int
+
+
+@dataclass(frozen=True)
+class StoredValues:
+    """The values of a graph that are stored, and why, and those that live in a kernel's scratch, as
+    text: a line for each, sources first.
+    """
+
+    reasons: Mapping[UOp, Reason]
+    in_scratch: Iterable[UOp] = ()
+
+    def __str__(self) -> str:
+        lines = [f"{_shown(node)}: {reason.value}" for node, reason in self.reasons.items()]
+        lines += [f"{_shown(node)}: in the scratch of its kernel" for node in self.in_scratch]
+        return "\n".join(lines)
+
+
+def _shown(node: UOp) -> str:
+    if node.op is Ops.LOOP:
+        return "LOOP"
+    return f"{node.op.name} {node.shape} {repr(node.dtype).removeprefix('dtypes.')}"
 
 
 FORCED = {

@@ -78,7 +78,7 @@ def _is_beside(user: UOp, value: UOp, stored: Set[UOp]) -> bool:
 
 def in_slices(prefix: UOp, *, has_lanes: bool, warps: int = 0) -> UOp | None:
     """The scan `prefix` in slices; None where its rows are enough to do at once.
-    `warps` keep a target busy whose lanes share a scan (optimize.scan), else they are 0.
+    `warps` keep a target busy whose lanes share a scan (optimize.shared_scan), else they are 0.
     """
     if prefix.op is not Ops.PREFIX_AXIS:
         return None

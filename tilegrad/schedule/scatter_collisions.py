@@ -16,7 +16,7 @@ from tilegrad.ir.queries import device_of
 from tilegrad.ir.uop import UOp
 from tilegrad.schedule.cost import elements
 
-__all__ = ["is_crowded", "with_exact_sums"]
+__all__ = ["with_exact_sums"]
 
 # Tuning, worth shown by `bench/accuracy.py`, sums by index.
 # Rows per row of the table, and in all, from which on a table in float64 is small beside them; as
@@ -30,7 +30,7 @@ _MOST_ROWS = 4096
 _SMALL_TABLE, _SHORT_ROW = 1 << 17, 8
 
 
-def is_crowded(node: UOp) -> bool:
+def _is_crowded(node: UOp) -> bool:
     """Whether `node` adds enough rows of float32 for their order to count."""
     if node.op is not Ops.SCATTER_ADD or node.dtype is not dtypes.float32:
         return False
@@ -40,8 +40,10 @@ def is_crowded(node: UOp) -> bool:
     return rows > _MOST_ROWS
 
 
-def with_exact_sums(node: UOp) -> UOp:
-    """What a crowded `node` gives, with sums that are rounded once."""
+def with_exact_sums(node: UOp) -> UOp | None:
+    """What a crowded `node` gives, with sums that are rounded once; None for another."""
+    if not _is_crowded(node):
+        return None
     table, rows = elements(node), elements(node.src[2])
     is_small = rows >= _CROWDED * table or table <= _SMALL_TABLE
     positions = node.shape[0]

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from tilegrad.ir.op import Ops
 from tilegrad.ir.queries import base_of
-from tilegrad.ir.uop import UOp, toposort
+from tilegrad.ir.uop import UOp
 
 __all__ = ["Versions", "overwritten_by", "store_old_versions", "writer_of"]
 
@@ -76,13 +76,14 @@ class Versions:
         return True
 
 
-def store_old_versions(sink: UOp) -> tuple[UOp, dict[UOp, UOp]]:
-    """The graph with old versions kept aside, and for each node of it the one it came from."""
-    nodes = toposort([sink])
-    came_from = {node: node for node in nodes}
+def store_old_versions(sink: UOp, nodes: Sequence[UOp]) -> tuple[UOp, dict[UOp, UOp]]:
+    """The graph of `nodes`, sources first, with old versions stored aside, and for each node of it
+    the one it came from.
+    """
     versions = [node for node in nodes if node.op in (Ops.BUFFER, Ops.ASSIGN)]
     if len(versions) == 0 or all(node.op is Ops.BUFFER for node in versions):
-        return sink, came_from
+        return sink, {}
+    came_from = dict(zip(nodes, nodes))
     # Sets of versions are bits of an integer: these are few, and the nodes many.
     bit = {node: 1 << position for position, node in enumerate(versions)}
     assigned = sum(bit[node] for node in versions if node.op is Ops.ASSIGN)

@@ -13,12 +13,12 @@ from typing import Any, NamedTuple
 from tilegrad.base.errors import DeviceError, DTypeError, ShapeError
 from tilegrad.base.origin import mark
 from tilegrad.ir.args import CustomArg
-from tilegrad.ir.loops import Pair, loop_of, output_of, stand_in
+from tilegrad.ir.loop_building import Pair, loop_of, output_of, stand_in
 from tilegrad.ir.movement import shaped
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp, prod, toposort
 from tilegrad.tensor.handle.core import Core, check_tensors, describe, live
-from tilegrad.tensor.handle.sizes import NO_VARIABLES, Variables, here, merge, show_shape
+from tilegrad.tensor.handle.size_arguments import NO_VARIABLES, Variables, here, merge, show_shape
 from tilegrad.tensor.handle.tracing import transforming
 from tilegrad.tensor.storage.checked import Indices, checked_later
 from tilegrad.tensor.tensor import Tensor

@@ -51,8 +51,8 @@ from tilegrad.tensor.handle.absent_names import (
 )
 from tilegrad.tensor.handle.core import Core, check_tensors, compute, describe, live
 from tilegrad.tensor.handle.gradient import add_gradient
-from tilegrad.tensor.handle.sizes import here, merge, same_shape, show_shape
-from tilegrad.tensor.handle.slots import Slots
+from tilegrad.tensor.handle.size_arguments import here, merge, same_shape, show_shape
+from tilegrad.tensor.handle.slot_layout import Slots
 from tilegrad.tensor.handle.waiting import this_thread
 from tilegrad.tensor.results.printing import formatted, text_of, values_of
 from tilegrad.tensor.storage import past

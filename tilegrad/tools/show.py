@@ -1,12 +1,16 @@
-"""A kernel between the passes, as text: for a script that is run, or from a graph that was saved.
+"""A graph and its kernels between the passes, as text: for a script that is run, or from a graph
+that was saved.
 
     kernels = run_recorded("script.py")
     print(kernels[0].after("lower.expand"))
+    print(run_scheduled("script.py", "schedule.channels")[0])
 
-The states in their order: `optimize`, the kernel after its Opts; each pass of `lower.PASSES`, from
-`lower.linearize` on as instructions in a row; `render`, the source of the last; `assembly`, of a
-device whose compiler is LLVM, what that makes of it. All but the last two are text that parses
-back, and `replay` takes it up. A pass may be named without its stage: `linearize`.
+The states of a graph are the passes of `schedule.graph_passes`, and the steps of `schedule.fuse`,
+after each of which a text says what is stored. The states of a kernel in their order: `optimize`,
+the kernel after its Opts; each pass of `lower.PASSES`, from `lower.linearize` on as instructions in
+a row; `render`, the source of the last; `assembly`, of a device whose compiler is LLVM, what that
+makes of it. All but the last two are text that parses back, and `replay` takes it up. A pass may be
+named without its stage: `linearize`.
 """
 
 from __future__ import annotations
@@ -24,7 +28,7 @@ from tilegrad.base.errors import ConfigError, DeviceError
 from tilegrad.base.trace import PassRecord, recording
 from tilegrad.device.registry import Device
 from tilegrad.engine.program.stages import to_program
-from tilegrad.ir.op import Stage
+from tilegrad.ir.definition import Stage
 from tilegrad.ir.spec import verify
 from tilegrad.ir.text import dump, parse, parse_program
 from tilegrad.ir.uop import UOp
@@ -32,14 +36,17 @@ from tilegrad.lower.lower import PASSES, State, lower
 from tilegrad.optimize.model import estimate
 from tilegrad.optimize.name import kernel_name
 from tilegrad.render.names import function_name
+from tilegrad.schedule import graph_passes
+from tilegrad.schedule.fuse import STEPS
 from tilegrad.schedule.schedule import make_schedule
 from tilegrad.target import Target
 
-__all__ = ["STATES", "TracedKernel", "replay", "run_recorded"]
+__all__ = ["GRAPH_STATES", "STATES", "TracedKernel", "replay", "run_recorded", "run_scheduled"]
 
 _LOWER = tuple(name for name, _ in PASSES)
 _OF_GRAPHS = _LOWER[: _LOWER.index("lower.linearize")]
 STATES = ("optimize", *_LOWER, "render", "assembly")
+GRAPH_STATES = tuple(name for name, _ in (*graph_passes.PASSES, *STEPS))
 
 
 @dataclass
@@ -112,8 +119,21 @@ class TracedKernel:
 
 
 def run_recorded(path: str, arguments: Sequence[str] = ()) -> list[TracedKernel]:
-    """Run a script as Python would; the kernels that it compiles, in order. Nothing is taken from
-    the disk cache, or there would be nothing to see.
+    """Run a script as Python would; the kernels that it compiles, in order."""
+    return _kernels(_record_of(path, arguments))
+
+
+def run_scheduled(path: str, state: str, arguments: Sequence[str] = ()) -> list[str]:
+    """Run a script as Python would; the text of each graph that it schedules after the pass or step
+    `state`.
+    """
+    after = [each.after for each in _record_of(path, arguments) if each.name == state]
+    return [dump(graph) if isinstance(graph, UOp) else str(graph) for graph in after]
+
+
+def _record_of(path: str, arguments: Sequence[str]) -> list[PassRecord]:
+    """The passes of a script that runs. Nothing is taken from the disk cache, or there would be
+    nothing to see.
     """
     before = sys.argv
     sys.argv = [path, *arguments]
@@ -126,7 +146,7 @@ def run_recorded(path: str, arguments: Sequence[str] = ()) -> list[TracedKernel]
             runpy.run_path(path, run_name="__main__")
     finally:
         sys.argv = before
-    return _kernels(record)
+    return record
 
 
 def _kernels(record: Sequence[PassRecord]) -> list[TracedKernel]:

@@ -23,7 +23,7 @@ from tilegrad.torch import configuration as _configuration
 from tilegrad.torch import legacy as _legacy
 from tilegrad.torch import saving as _saving
 from tilegrad.torch import tabled as _tabled
-from tilegrad.torch.absent import absent
+from tilegrad.torch.absent_hints import absent
 from tilegrad.torch.compiling import (
     compile,
 )
@@ -35,19 +35,7 @@ from tilegrad.torch.complex import (
 from tilegrad.torch.complex_dtypes import complex64, complex128
 from tilegrad.torch.complexes import *
 from tilegrad.torch.configuration import *
-from tilegrad.torch.creation import (
-    arange,
-    asarray,
-    frombuffer,
-    full_like,
-    linspace,
-    logspace,
-    scalar_tensor,
-    tril_indices,
-    triu_indices,
-)
-from tilegrad.torch.creation import range_ as range
-from tilegrad.torch.devices import (
+from tilegrad.torch.device_names import (
     device,
 )
 from tilegrad.torch.functions import (
@@ -95,19 +83,19 @@ from tilegrad.torch.functions import (
     vstack,
 )
 from tilegrad.torch.legacy import *
-from tilegrad.torch.low_rank import lobpcg, pca_lowrank, svd_lowrank
-from tilegrad.torch.modes import (
-    autocast,
-    enable_grad,
-    inference_mode,
-    is_grad_enabled,
-    is_inference_mode_enabled,
-    no_grad,
-    set_grad_enabled,
+from tilegrad.torch.low_rank_factors import lobpcg, pca_lowrank, svd_lowrank
+from tilegrad.torch.made_tensors import (
+    arange,
+    asarray,
+    frombuffer,
+    full_like,
+    linspace,
+    logspace,
+    scalar_tensor,
+    tril_indices,
+    triu_indices,
 )
-from tilegrad.torch.printing import (
-    set_printoptions,
-)
+from tilegrad.torch.made_tensors import range_ as range
 from tilegrad.torch.random import (
     Generator,
     default_generator,
@@ -131,14 +119,26 @@ from tilegrad.torch.rounded import (
     fake_quantize_per_tensor_affine,
 )
 from tilegrad.torch.saving import *
-from tilegrad.torch.segments import segment_reduce
-from tilegrad.torch.sizes import (
+from tilegrad.torch.segment_reduce import segment_reduce
+from tilegrad.torch.size import (
     Size,
 )
 from tilegrad.torch.special import polygamma
 from tilegrad.torch.tabled import *
 from tilegrad.torch.tensor import (
     Tensor,
+)
+from tilegrad.torch.tensor_printing import (
+    set_printoptions,
+)
+from tilegrad.torch.thread_modes import (
+    autocast,
+    enable_grad,
+    inference_mode,
+    is_grad_enabled,
+    is_inference_mode_enabled,
+    no_grad,
+    set_grad_enabled,
 )
 
 if TYPE_CHECKING:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from tilegrad.torch.absent import refusing
+from tilegrad.torch.absent_hints import refusing
 from tilegrad.torch.cuda import synchronize as synchronize
-from tilegrad.torch.devices import device, has_gpu
+from tilegrad.torch.device_names import device, has_gpu
 
 __all__ = ["current_accelerator", "device_count", "is_available", "synchronize"]
 

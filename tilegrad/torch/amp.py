@@ -8,11 +8,11 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from tilegrad.tensor.handle.gradient import set_gradient
-from tilegrad.torch import modes
-from tilegrad.torch.absent import refusing
-from tilegrad.torch.aliases import also_known
-from tilegrad.torch.devices import has_gpu
-from tilegrad.torch.modes import autocast
+from tilegrad.torch import thread_modes
+from tilegrad.torch.absent_hints import refusing
+from tilegrad.torch.device_names import has_gpu
+from tilegrad.torch.module_aliases import also_known
+from tilegrad.torch.thread_modes import autocast
 
 __all__ = ["GradScaler", "autocast", "custom_bwd", "custom_fwd", "is_autocast_available"]
 
@@ -62,7 +62,7 @@ class GradScaler:
             )
         self._unscaled.add(id(optimizer))
         params = [p for group in optimizer.param_groups for p in group["params"]]
-        with modes.no_grad():
+        with thread_modes.no_grad():
             for param in params:
                 if param.grad is not None:
                     set_gradient(param, param.grad / self._scale)

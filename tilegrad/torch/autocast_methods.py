@@ -9,12 +9,12 @@ from typing import Any
 from tilegrad.base.dtype import dtypes
 from tilegrad.base.errors import DTypeError
 from tilegrad.tensor.tensor import Tensor as OurTensor
-from tilegrad.torch import modes
+from tilegrad.torch import thread_modes
 
 __all__ = ["from_float32", "one_dtype", "plain_product", "product_of_kind", "without_autocast"]
 
 
-_state = modes.state
+_state = thread_modes.state
 
 
 # The dtypes of operands that autocast casts for a product.
@@ -55,7 +55,7 @@ def from_float32(function: Callable[..., Any]) -> Any:
     def give(*args: Any, **options: Any) -> Any:
         if _state.autocast is None:
             return function(*args, **options)
-        with modes.autocast("cpu", enabled=False):
+        with thread_modes.autocast("cpu", enabled=False):
             return function(*[in_float32(each) for each in args], **options)
 
     return give
@@ -68,7 +68,7 @@ def without_autocast(function: Callable[..., Any]) -> Any:
     def give(*args: Any, **options: Any) -> Any:
         if _state.autocast is None:
             return function(*args, **options)
-        with modes.autocast("cpu", enabled=False):
+        with thread_modes.autocast("cpu", enabled=False):
             return function(*args, **options)
 
     return give

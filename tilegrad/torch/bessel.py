@@ -20,8 +20,8 @@ from typing import Any
 
 from tilegrad.base.dtype import dtypes
 from tilegrad.tensor.tensor import Tensor as OurTensor
-from tilegrad.torch.creation import tensor
 from tilegrad.torch.expecting import no_tensor
+from tilegrad.torch.made_tensors import tensor
 from tilegrad.torch.tensor import Tensor, as_ours
 
 __all__ = [

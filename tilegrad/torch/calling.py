@@ -9,11 +9,11 @@ from collections.abc import Callable
 from typing import Any
 
 from tilegrad.base.errors import UnsupportedDTypeError
-from tilegrad.tensor.handle.sizes import here
+from tilegrad.tensor.handle.size_arguments import here
 from tilegrad.tensor.tensor import Tensor as OurTensor
 from tilegrad.torch.complex import Complex
-from tilegrad.torch.creation import tensor
 from tilegrad.torch.expecting import no_tensor, refused_as_tensor
+from tilegrad.torch.made_tensors import tensor
 from tilegrad.torch.naming import called
 from tilegrad.torch.tensor import Tensor, as_ours
 

@@ -7,9 +7,9 @@ from collections.abc import Callable
 from typing import Any
 
 from tilegrad.capture.jit import Jit
-from tilegrad.func.tree import flatten
+from tilegrad.func.argument_trees import flatten
 from tilegrad.tensor.tensor import Tensor as OurTensor
-from tilegrad.torch import modes
+from tilegrad.torch import thread_modes
 from tilegrad.torch.tensor import with_ours
 
 __all__ = ["compiled"]
@@ -23,7 +23,7 @@ def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(function)
     def call(*args: Any, **options: Any) -> Any:
-        mode = modes.is_grad_enabled()
+        mode = thread_modes.is_grad_enabled()
         is_traced = any(
             isinstance(each, OurTensor) and each._requires_grad
             for each in (*args, *options.values())

@@ -13,11 +13,11 @@ from typing import Any, Self
 
 from tilegrad.base.errors import DTypeError, ShapeError, article
 from tilegrad.nn.tree import Paired
-from tilegrad.tensor.handle.sizes import here
+from tilegrad.tensor.handle.size_arguments import here
 from tilegrad.tensor.tensor import Tensor as OurTensor
 from tilegrad.torch.complex_dtypes import ComplexDType
 from tilegrad.torch.complex_values import ComplexValues
-from tilegrad.torch.creation import tensor
+from tilegrad.torch.made_tensors import tensor
 from tilegrad.torch.naming import called
 from tilegrad.torch.tensor import Tensor, as_ours
 

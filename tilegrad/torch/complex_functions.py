@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from tilegrad.tensor.handle.sizes import flat_arguments
+from tilegrad.tensor.handle.size_arguments import flat_arguments
 from tilegrad.torch.complex import Complex, as_complex, by_component
 from tilegrad.torch.naming import called
 from tilegrad.torch.tensor import Tensor, as_ours

@@ -15,9 +15,9 @@ from typing import Any
 import numpy
 
 from tilegrad.base.errors import ShapeError
-from tilegrad.tensor.handle.sizes import here, show_shape
+from tilegrad.tensor.handle.size_arguments import here, show_shape
 from tilegrad.torch.complex import Complex, as_complex, make
-from tilegrad.torch.creation import tensor
+from tilegrad.torch.made_tensors import tensor
 from tilegrad.torch.naming import called
 from tilegrad.torch.tensor import Tensor, as_ours
 

@@ -10,11 +10,11 @@ import numpy
 from tilegrad.base.dtype import DType
 from tilegrad.nn.tree import Paired
 from tilegrad.torch.complex_dtypes import ComplexDType, complex_dtype_of
-from tilegrad.torch.devices import device
-from tilegrad.torch.printing import complex_text
-from tilegrad.torch.sizes import Size
+from tilegrad.torch.device_names import device
+from tilegrad.torch.size import Size
 from tilegrad.torch.storage import InMemory, Storage
 from tilegrad.torch.tensor import Tensor, as_ours
+from tilegrad.torch.tensor_printing import complex_text
 
 __all__ = ["ComplexValues"]
 

@@ -9,7 +9,7 @@ import numpy
 
 from tilegrad.tensor.tensor import Tensor as OurTensor
 from tilegrad.torch.complex import Complex, as_complex, by_component, in_place
-from tilegrad.torch.creation import tensor
+from tilegrad.torch.made_tensors import tensor
 from tilegrad.torch.naming import called
 from tilegrad.torch.tensor import Tensor
 

@@ -13,10 +13,10 @@ from tilegrad.base.dtype import DType, dtypes
 from tilegrad.base.dtype_promotion import promote
 from tilegrad.base.errors import DTypeError, KindError
 from tilegrad.nn.tree import is_tensor as is_tensor_of_any_kind
-from tilegrad.tensor.handle.sizes import flat_arguments, here
-from tilegrad.tensor.storage.host import is_array
+from tilegrad.tensor.handle.size_arguments import flat_arguments, here
+from tilegrad.tensor.storage.host_memory import is_array
 from tilegrad.tensor.tensor import Tensor as OurTensor
-from tilegrad.torch import creation, functions, random_tensors, tabled
+from tilegrad.torch import functions, made_tensors, random_tensors, tabled
 from tilegrad.torch.complex import Complex, as_complex, make
 from tilegrad.torch.complex_dtypes import ComplexDType, complex_dtype_of
 from tilegrad.torch.complex_functions import add_functions
@@ -223,9 +223,9 @@ def tensor(data: Any, *, dtype: Any = None, requires_grad: bool = False, **optio
             dtype.component if dtype is not None else dtypes.float64 if wide else dtypes.float32
         )
         pairs = numpy.stack([array.real, array.imag], -1).astype(component.name)
-        made = Complex(creation.tensor(pairs, dtype=component, **options))
+        made = Complex(made_tensors.tensor(pairs, dtype=component, **options))
     else:
-        return creation.tensor(data, dtype=dtype, requires_grad=requires_grad, **options)
+        return made_tensors.tensor(data, dtype=dtype, requires_grad=requires_grad, **options)
     return made.requires_grad_() if requires_grad else made
 
 
@@ -235,12 +235,12 @@ def as_tensor(data: Any, dtype: Any = None, device: Any = None) -> Any:
         return data if dtype is None else data.to(dtype)
     if isinstance(dtype, ComplexDType) or (not isinstance(data, OurTensor) and _is_complex(data)):
         return tensor(data, dtype=dtype, device=device)
-    return creation.as_tensor(data, dtype, device)
+    return made_tensors.as_tensor(data, dtype, device)
 
 
 def from_numpy(array: Any) -> Any:
     """A tensor of an array's values."""
-    return tensor(array) if _is_complex(array) else creation.from_numpy(array)
+    return tensor(array) if _is_complex(array) else made_tensors.from_numpy(array)
 
 
 def _filled(plain: Callable[..., Any]) -> Callable[..., Any]:
@@ -261,8 +261,8 @@ def _filled(plain: Callable[..., Any]) -> Callable[..., Any]:
     return called(make_one, name)
 
 
-zeros, ones = _filled(creation.zeros), _filled(creation.ones)
-empty, eye = _filled(creation.empty), _filled(creation.eye)
+zeros, ones = _filled(made_tensors.zeros), _filled(made_tensors.ones)
+empty, eye = _filled(made_tensors.empty), _filled(made_tensors.eye)
 rand, randn = _filled(random_tensors.rand), _filled(random_tensors.randn)
 
 
@@ -271,10 +271,10 @@ def full(size: Any, fill_value: Any, *, dtype: Any = None, **options: Any) -> An
     if isinstance(dtype, ComplexDType) or isinstance(fill_value, _PYTHONS):
         component = dtypes.float32 if dtype is None else dtype.component
         number = _PYTHONS(fill_value)
-        components = [creation.full(size, value, dtype=component, **options)
+        components = [made_tensors.full(size, value, dtype=component, **options)
                       for value in (number.real, number.imag)]  # fmt: skip
         return make(*components)
-    return creation.full(size, fill_value, dtype=dtype, **options)
+    return made_tensors.full(size, fill_value, dtype=dtype, **options)
 
 
 def _like(plain: Callable[..., Any], make_one: Callable[..., Any]) -> Callable[..., Any]:
@@ -288,7 +288,7 @@ def _like(plain: Callable[..., Any], make_one: Callable[..., Any]) -> Callable[.
     return called(made, plain.__name__)
 
 
-zeros_like, ones_like = _like(creation.zeros_like, zeros), _like(creation.ones_like, ones)
-empty_like = _like(creation.empty_like, empty)
+zeros_like, ones_like = _like(made_tensors.zeros_like, zeros), _like(made_tensors.ones_like, ones)
+empty_like = _like(made_tensors.empty_like, empty)
 rand_like = _like(random_tensors.rand_like, rand)
 randn_like = _like(random_tensors.randn_like, randn)

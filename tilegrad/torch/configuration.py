@@ -11,9 +11,9 @@ from tilegrad.base.dtype import DType, dtypes, nearest_dtype
 from tilegrad.base.errors import ConfigError, DTypeError
 from tilegrad.device.cpu_native import set_threads, thread_count
 from tilegrad.device.registry import Device
-from tilegrad.tensor.handle.sizes import here
-from tilegrad.torch.devices import as_device, device, name_of
-from tilegrad.torch.modes import state
+from tilegrad.tensor.handle.size_arguments import here
+from tilegrad.torch.device_names import as_device, device, name_of
+from tilegrad.torch.thread_modes import state
 
 __all__ = [
     "OutOfMemoryError", "are_deterministic_algorithms_enabled", "finfo", "get_autocast_dtype",

@@ -9,7 +9,7 @@ from tilegrad.base.absent import nearest
 from tilegrad.base.dtype import DType, dtypes
 from tilegrad.tensor.handle.core import as_dtype, device_of
 from tilegrad.tensor.tensor import Tensor as OurTensor
-from tilegrad.torch.devices import is_meta, name_of
+from tilegrad.torch.device_names import is_meta, name_of
 
 __all__ = ["Converting", "LegacyKind"]
 

@@ -6,8 +6,8 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from tilegrad.torch import amp
-from tilegrad.torch.absent import refusing
-from tilegrad.torch.aliases import also_known
+from tilegrad.torch.absent_hints import refusing
+from tilegrad.torch.module_aliases import also_known
 
 __all__ = [
     "amp", "current_device", "device_count", "is_available", "is_initialized", "set_device",

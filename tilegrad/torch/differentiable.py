@@ -12,7 +12,7 @@ from tilegrad.tensor.handle.gradient import add_gradient, adding
 from tilegrad.tensor.handle.living import Some
 from tilegrad.tensor.tensor import Tensor as OurTensor
 from tilegrad.tensor.writing.watching import RemovableHandle, adder_to
-from tilegrad.torch import anomalies, modes
+from tilegrad.torch import anomalies, thread_modes
 from tilegrad.torch.steps import Step, step_of
 
 __all__ = ["Differentiable", "follow_retained", "retaining"]
@@ -84,7 +84,7 @@ class Differentiable(OurTensor):
             gradient = self.detach().ones_like()
         before = anomalies.gradients_before() if anomalies.is_looking() else None
         # A gradient that has a graph is not written to.
-        with modes.enable_grad(), adding(replaces=create_graph) as added:
+        with thread_modes.enable_grad(), adding(replaces=create_graph) as added:
             if inputs is None:
                 super().backward(gradient)
             else:

@@ -8,17 +8,17 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from tilegrad.nn import distributions as ours
-from tilegrad.nn.distributions.base import NoFormulaError
+from tilegrad.nn.distributions.distribution import NoFormulaError
 from tilegrad.nn.distributions.divergences import DIVERGENCES
-from tilegrad.tensor.handle.sizes import here
+from tilegrad.tensor.handle.size_arguments import here
 from tilegrad.tensor.tensor import Tensor as OurTensor
 from tilegrad.torch import constraints, parameters_of_laws
-from tilegrad.torch.absent import refusing
-from tilegrad.torch.aliases import also_known
+from tilegrad.torch.absent_hints import refusing
 from tilegrad.torch.families import attributes_of, expanded
 from tilegrad.torch.inverse_transforms import Invertible, argument_of
+from tilegrad.torch.module_aliases import also_known
 from tilegrad.torch.naming import called
-from tilegrad.torch.sizes import Size
+from tilegrad.torch.size import Size
 from tilegrad.torch.tensor import Tensor, as_ours, with_ours
 
 if TYPE_CHECKING:

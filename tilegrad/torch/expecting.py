@@ -8,7 +8,7 @@ from typing import Any, TypeVar, cast
 
 from tilegrad.base.errors import KindError, ShapeError, article, type_name
 from tilegrad.tensor.handle.core import describe
-from tilegrad.tensor.handle.sizes import here
+from tilegrad.tensor.handle.size_arguments import here
 from tilegrad.tensor.tensor import Tensor
 from tilegrad.torch.naming import called
 

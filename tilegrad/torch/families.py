@@ -8,7 +8,7 @@ from typing import Any
 
 from tilegrad.tensor.tensor import Tensor as OurTensor
 from tilegrad.torch import constraints as sets
-from tilegrad.torch.sizes import Size
+from tilegrad.torch.size import Size
 from tilegrad.torch.tensor import as_ours
 
 __all__ = ["attributes_of", "expanded"]

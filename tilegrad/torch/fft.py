@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from tilegrad.base.dtype import DType
-from tilegrad.torch.absent import refusing
+from tilegrad.torch.absent_hints import refusing
 from tilegrad.torch.autocast_methods import without_autocast
 from tilegrad.torch.complex import Complex
 from tilegrad.torch.tensor import Tensor, as_ours

@@ -7,11 +7,11 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from tilegrad import func as ours
-from tilegrad.func.tree import flatten
+from tilegrad.func.argument_trees import flatten
 from tilegrad.tensor.tensor import Tensor as OurTensor
-from tilegrad.torch.absent import refusing
-from tilegrad.torch.modes import is_grad_enabled
+from tilegrad.torch.absent_hints import refusing
 from tilegrad.torch.tensor import with_ours
+from tilegrad.torch.thread_modes import is_grad_enabled
 
 __all__ = [
     "functional_call", "functionalize", "grad", "grad_and_value", "hessian", "jacfwd", "jacrev",

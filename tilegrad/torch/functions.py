@@ -13,16 +13,16 @@ from tilegrad.base.dtype_promotion import promote
 from tilegrad.base.errors import ConfigError, KindError, ShapeError, UnsupportedDTypeError, article
 from tilegrad.nn.distributions import Binomial
 from tilegrad.tensor import tensor as ours
-from tilegrad.tensor.handle.sizes import here
+from tilegrad.tensor.handle.size_arguments import here
 from tilegrad.tensor.tensor import Tensor as OurTensor
 from tilegrad.torch.autocast_methods import AUTOCAST_FROM
 from tilegrad.torch.complex import Complex
-from tilegrad.torch.creation import tensor
 from tilegrad.torch.expecting import no_tensor, of_ranks, of_tensors
-from tilegrad.torch.modes import autocast_dtype
+from tilegrad.torch.made_tensors import tensor
 from tilegrad.torch.promotion import given_way
-from tilegrad.torch.sizes import Size
+from tilegrad.torch.size import Size
 from tilegrad.torch.tensor import Tensor, as_ours, with_ours
+from tilegrad.torch.thread_modes import autocast_dtype
 
 __all__ = [
     "atleast_1d", "atleast_2d", "atleast_3d", "bartlett_window", "binomial", "blackman_window",

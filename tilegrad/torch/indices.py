@@ -9,7 +9,7 @@ from typing import Any
 
 from tilegrad.base.errors import IndexBoundsError
 from tilegrad.tensor.handle.core import describe
-from tilegrad.tensor.handle.sizes import here
+from tilegrad.tensor.handle.size_arguments import here
 from tilegrad.tensor.storage.host_readable import known
 from tilegrad.tensor.tensor import Tensor as OurTensor
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from tilegrad.nn import distributions as ours
 from tilegrad.tensor.tensor import Tensor as OurTensor
-from tilegrad.torch.creation import tensor
+from tilegrad.torch.made_tensors import tensor
 from tilegrad.torch.tensor import as_ours, with_ours
 
 __all__ = ["Invertible", "argument_of"]

@@ -6,7 +6,7 @@ from typing import Any
 
 from tilegrad.base.dtype import DType, dtypes
 from tilegrad.torch.converting import LegacyKind
-from tilegrad.torch.creation import empty, tensor
+from tilegrad.torch.made_tensors import empty, tensor
 from tilegrad.torch.tensor import Tensor
 
 __all__ = [

@@ -10,7 +10,7 @@ import numpy
 from tilegrad.base.dtype import DType, dtypes
 from tilegrad.tensor.tensor import Tensor as OurTensor
 from tilegrad.torch import indefinite
-from tilegrad.torch.absent import refusing
+from tilegrad.torch.absent_hints import refusing
 from tilegrad.torch.autocast_methods import from_float32, without_autocast
 from tilegrad.torch.complexes import from_numpy
 from tilegrad.torch.linalg_results import (
@@ -30,9 +30,9 @@ from tilegrad.torch.linalg_results import (
     Svd,
 )
 from tilegrad.torch.methods import FACTORS_FROM_FLOAT32, LinAlgError
-from tilegrad.torch.modes import autocast_dtype
 from tilegrad.torch.pivots import order_of, pivots_of
 from tilegrad.torch.tensor import Tensor, as_ours, with_ours
+from tilegrad.torch.thread_modes import autocast_dtype
 
 __all__ = [
     "LinAlgError", "cholesky", "cholesky_ex", "cond", "cross", "det", "diagonal", "eig", "eigh",

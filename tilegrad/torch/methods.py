@@ -12,7 +12,7 @@ from tilegrad.base.dtype import dtypes
 from tilegrad.base.errors import DTypeError
 from tilegrad.engine.run.run import current_recording
 from tilegrad.tensor import tensor as ours
-from tilegrad.tensor.handle.sizes import here
+from tilegrad.tensor.handle.size_arguments import here
 from tilegrad.tensor.handle.tracing import is_transforming
 from tilegrad.tensor.tensor import Tensor as OurTensor
 from tilegrad.torch.autocast_methods import (
@@ -25,8 +25,13 @@ from tilegrad.torch.autocast_methods import (
 from tilegrad.torch.draw_checks import drawn
 from tilegrad.torch.expecting import of_ranks, with_tensors
 from tilegrad.torch.indices import refuse_negative
+from tilegrad.torch.named_pairs import (
+    CountsAndEdges,
+    LowestAndHighest,
+    MantissaAndExponent,
+    wide_pair,
+)
 from tilegrad.torch.naming import called
-from tilegrad.torch.pairs import CountsAndEdges, LowestAndHighest, MantissaAndExponent, wide_pair
 from tilegrad.torch.pivots import order_of
 from tilegrad.torch.promotion import given_way
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tilegrad.base.absent import as_asked
-from tilegrad.torch.absent import absent
+from tilegrad.torch.absent_hints import absent
 
 __all__ = [
     "get_all_sharing_strategies", "get_sharing_strategy", "set_sharing_strategy", "spawn",

@@ -6,8 +6,8 @@ from typing import Any
 
 from tilegrad.base.dtype import dtypes
 from tilegrad.tensor.tensor import Tensor as OurTensor
-from tilegrad.torch.creation import tensor
 from tilegrad.torch.functions import broadcast_tensors
+from tilegrad.torch.made_tensors import tensor
 from tilegrad.torch.tensor import Tensor, as_ours
 
 __all__ = ["broadcast_all", "clamp_probs", "lazy_property", "logits_to_probs", "probs_to_logits"]

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from typing import Any
 
 from tilegrad.tensor.tensor import Tensor as OurTensor
-from tilegrad.torch.creation import tensor
 from tilegrad.torch.expecting import no_tensor
+from tilegrad.torch.made_tensors import tensor
 from tilegrad.torch.naming import called
 from tilegrad.torch.tensor import Tensor, as_ours
 

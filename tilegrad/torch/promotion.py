@@ -8,7 +8,7 @@ from typing import Any
 from tilegrad.base.dtype import DType
 from tilegrad.tensor.handle.core import device_of
 from tilegrad.tensor.tensor import Tensor
-from tilegrad.torch.devices import is_meta, is_processor
+from tilegrad.torch.device_names import is_meta, is_processor
 
 __all__ = ["brought_together", "given_way", "kind_of"]
 

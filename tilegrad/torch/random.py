@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, Self
 from tilegrad.base.dtype import dtypes
 from tilegrad.tensor.indexing.generator import generator as stream
 from tilegrad.tensor.tensor import Tensor as OurTensor
-from tilegrad.torch import devices
-from tilegrad.torch.absent import refusing
+from tilegrad.torch import device_names
+from tilegrad.torch.absent_hints import refusing
 from tilegrad.torch.streams import Stream, go_on, position
 from tilegrad.torch.tensor import Tensor, as_ours
 
@@ -33,7 +33,7 @@ class Generator(Stream):
 
     def __init__(self, device: Any = "cpu"):
         super().__init__()
-        self.device = devices.device(device)
+        self.device = device_names.device(device)
 
     def get_offset(self) -> int:
         """Raises RuntimeError: only streams of a GPU have offsets."""

@@ -10,10 +10,10 @@ from tilegrad.base.dtype import DType, dtypes
 from tilegrad.base.errors import ConfigError
 from tilegrad.tensor import tensor as ours
 from tilegrad.tensor.calls.draws import drawn_at_once
-from tilegrad.tensor.handle.sizes import here
+from tilegrad.tensor.handle.size_arguments import here
 from tilegrad.tensor.tensor import Tensor as OurTensor
-from tilegrad.torch.creation import Rest, full_like, like, options_of, sizes_of
-from tilegrad.torch.devices import name_of
+from tilegrad.torch.device_names import name_of
+from tilegrad.torch.made_tensors import Rest, full_like, like, options_of, sizes_of
 from tilegrad.torch.streams import Stream, drawing
 from tilegrad.torch.tensor import Tensor, as_ours
 

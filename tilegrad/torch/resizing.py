@@ -9,7 +9,7 @@ from typing import Any
 from tilegrad.base.config import gradients
 from tilegrad.base.errors import UnsupportedError
 from tilegrad.tensor.handle.aliases import look, same_storage, steps
-from tilegrad.tensor.handle.sizes import here
+from tilegrad.tensor.handle.size_arguments import here
 from tilegrad.torch.storage import Storage
 
 __all__ = ["Resizing"]

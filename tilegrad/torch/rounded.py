@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from tilegrad.base.errors import ShapeError
-from tilegrad.tensor.handle.sizes import here
-from tilegrad.torch.creation import tensor
+from tilegrad.tensor.handle.size_arguments import here
+from tilegrad.torch.made_tensors import tensor
 from tilegrad.torch.tensor import Tensor
 
 __all__ = ["fake_quantize_per_channel_affine", "fake_quantize_per_tensor_affine"]

@@ -3,7 +3,7 @@
 A file of plain data holds tensors, numbers, texts, and dicts, lists and tuples of them. It is
 written as PyTorch writes it, a pickle in which each tensor names a storage, and is read by
 `tilegrad.io.torch_load`, which runs nothing. What else a program saves, such as a whole module, is
-a pickle of its own kind (`objects.py`).
+a pickle of its own kind (`whole_objects.py`).
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ from tilegrad.io import torch_load
 from tilegrad.io.mapped import tensor_over
 from tilegrad.io.torch_values import Location, Marks
 from tilegrad.ir.sizes import row_major
-from tilegrad.tensor.handle.sizes import here
+from tilegrad.tensor.handle.size_arguments import here
 from tilegrad.tensor.tensor import Tensor as OurTensor
 from tilegrad.torch.complex import Complex
-from tilegrad.torch.devices import device, name_of
-from tilegrad.torch.objects import LAYOUTS, MEMBER, pickled, unpickled
+from tilegrad.torch.device_names import device, name_of
 from tilegrad.torch.shared_storages import Layout, Storages, laid_out
-from tilegrad.torch.sizes import Size
+from tilegrad.torch.size import Size
 from tilegrad.torch.tensor import Tensor, as_ours
+from tilegrad.torch.whole_objects import LAYOUTS, MEMBER, pickled, unpickled
 
 __all__ = ["load", "save"]
 

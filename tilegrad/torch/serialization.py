@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tilegrad.torch.absent import refusing
-from tilegrad.torch.objects import (
+from tilegrad.torch.absent_hints import refusing
+from tilegrad.torch.saving import load as load
+from tilegrad.torch.saving import save as save
+from tilegrad.torch.whole_objects import (
     add_safe_globals,
     clear_safe_globals,
     get_safe_globals,
     safe_globals,
 )
-from tilegrad.torch.saving import load as load
-from tilegrad.torch.saving import save as save
 
 __all__ = [
     "add_safe_globals", "clear_safe_globals", "get_safe_globals", "load", "safe_globals", "save",

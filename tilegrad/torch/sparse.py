@@ -10,10 +10,10 @@ import numpy
 
 from tilegrad.base.dtype import DType, dtypes
 from tilegrad.base.errors import IndexBoundsError, KindError, ShapeError, UnsupportedError
-from tilegrad.tensor.handle.sizes import here, show_shape
+from tilegrad.tensor.handle.size_arguments import here, show_shape
 from tilegrad.tensor.tensor import Tensor as OurTensor
-from tilegrad.torch.absent import refusing
-from tilegrad.torch.creation import tensor
+from tilegrad.torch.absent_hints import refusing
+from tilegrad.torch.made_tensors import tensor
 from tilegrad.torch.sparse_tensor import CSR, Sparse
 from tilegrad.torch.tensor import Tensor, as_ours
 

@@ -18,11 +18,11 @@ import numpy
 from tilegrad.base.dtype import DType, dtypes
 from tilegrad.base.errors import IndexBoundsError, KindError, ShapeError, UnsupportedError, article
 from tilegrad.nn.tree import Paired
-from tilegrad.tensor.handle.sizes import here, show_shape
+from tilegrad.tensor.handle.size_arguments import here, show_shape
 from tilegrad.tensor.tensor import Tensor as OurTensor
-from tilegrad.torch.creation import tensor
+from tilegrad.torch.made_tensors import tensor
 from tilegrad.torch.naming import called
-from tilegrad.torch.sizes import Size
+from tilegrad.torch.size import Size
 from tilegrad.torch.tensor import Tensor, as_ours
 
 __all__ = ["COO", "CSR", "Sparse", "sparse_of"]

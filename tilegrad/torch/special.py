@@ -6,7 +6,7 @@ import math
 from typing import TYPE_CHECKING
 
 from tilegrad.tensor.tensor import Tensor as OurTensor
-from tilegrad.torch.absent import refusing
+from tilegrad.torch.absent_hints import refusing
 from tilegrad.torch.bessel import (
     bessel_j0,
     bessel_j1,

@@ -2,9 +2,9 @@
 
 What differs: reductions of one axis and sorts give named pairs, indices are int64, `grad` of a loss
 of one element in any shape, `data`, `requires_grad` that is a bool, devices and shapes that print
-as PyTorch's, operands without axes that give way in dtype, and the modes of modes.py. All else is
-the class below, whose methods never call what is overridden here with another meaning; `where` of
-two conditions, which both use, looks at who calls.
+as PyTorch's, operands without axes that give way in dtype, and the modes of thread_modes.py. All
+else is the class below, whose methods never call what is overridden here with another meaning;
+`where` of two conditions, which both use, looks at who calls.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy
 
 from tilegrad.base.dtype import DType, dtypes, spellings
-from tilegrad.base.errors import DeviceError, DTypeError
+from tilegrad.base.errors import DTypeError
 from tilegrad.engine.run.memory import OverwrittenError
 from tilegrad.engine.run.run import current_recording
 from tilegrad.grad.regions import unrecorded
@@ -29,29 +29,31 @@ from tilegrad.tensor import tensor as ours
 from tilegrad.tensor.calls.postponed import alias
 from tilegrad.tensor.handle.absent_names import declare_absent
 from tilegrad.tensor.handle.aliases import can_view, is_alone, same_storage, shared
-from tilegrad.tensor.handle.core import Core, device_of, set_device
+from tilegrad.tensor.handle.core import device_of, set_device
 from tilegrad.tensor.handle.living import Some, with_gradient
 from tilegrad.tensor.handle.tracing import is_transforming
 from tilegrad.tensor.tensor import Tensor as OurTensor
-from tilegrad.torch import modes, printing
-from tilegrad.torch.absent import hint_of
+from tilegrad.torch import tensor_printing, thread_modes
+from tilegrad.torch.absent_hints import hint_of
 from tilegrad.torch.converting import Converting
 from tilegrad.torch.copying import copied_with_aliases
-from tilegrad.torch.devices import as_device, device, is_meta, is_processor, name_of
+from tilegrad.torch.device_names import as_device, device, is_meta, name_of
 from tilegrad.torch.differentiable import Differentiable, follow_retained, retaining
+from tilegrad.torch.dtype_spelling import spelled
 from tilegrad.torch.hints import METHODS
 from tilegrad.torch.methods import adjust
-from tilegrad.torch.promotion import brought_together, given_way, kind_of
-from tilegrad.torch.reductions import Reductions
+from tilegrad.torch.mixed_operands import MixedOperands
+from tilegrad.torch.promotion import kind_of
+from tilegrad.torch.reduction_methods import Reductions
 from tilegrad.torch.resizing import Resizing
-from tilegrad.torch.sizes import Size
-from tilegrad.torch.spelling import spelled
-from tilegrad.torch.steps import note, noted_methods, step_of
+from tilegrad.torch.size import Size
+from tilegrad.torch.steps import noted_methods, step_of
 from tilegrad.torch.storage import InMemory
+from tilegrad.torch.subscripts import Subscripts
 
 __all__ = ["Tensor", "as_ours", "with_ours", "written"]
 
-_state = modes.state
+_state = thread_modes.state
 _MOST_MADE = 1 << 12
 
 
@@ -92,8 +94,9 @@ declare_absent(METHODS, _AbsentNames)
 
 
 class Tensor(  # type: ignore[misc]
-    InMemory, Resizing, Converting, Reductions, Differentiable, _AbsentNames, metaclass=_Kind
-):
+    Subscripts, MixedOperands, InMemory, Resizing, Converting, Reductions, Differentiable,
+    _AbsentNames, metaclass=_Kind,
+):  # fmt: skip
     """An array of one dtype on one device, computed when its values are asked for.
 
     `torch.tensor(data)` makes one. As in PyTorch, the class itself gives float32 of a list, and
@@ -263,10 +266,10 @@ class Tensor(  # type: ignore[misc]
         if self._requires_grad and self._is_leaf:
             notes = "requires_grad=True"
         if is_meta(device_of(self)):
-            text = printing.without_values(self.shape, self.dtype, notes)
+            text = tensor_printing.without_values(self.shape, self.dtype, notes)
             return f"Parameter containing:\n{text}" if is_parameter else text
         array = numpy.asarray(self.detach().float() if self.dtype.is_float else self.detach())
-        text = printing.text_of(array, self.dtype, device_of(self), notes)
+        text = tensor_printing.text_of(array, self.dtype, device_of(self), notes)
         return f"Parameter containing:\n{text}" if is_parameter else text
 
     __str__ = __repr__
@@ -361,55 +364,6 @@ class Tensor(  # type: ignore[misc]
         aliases = () if is_alone(self) else self._aliases()
         return any(each._requires_grad and each._is_leaf for each in aliases)
 
-    def __getitem__(self, key: Any) -> Any:
-        if key.__class__ is slice:
-            if isinstance(key.start, Core) or isinstance(key.stop, Core):
-                key = _in_numbers(key)
-        elif key.__class__ is tuple:
-            if any(isinstance(each, Core) for each in key):
-                key = tuple([self._index_here(each) for each in key])
-        elif isinstance(key, Core):
-            key = self._index_here(key)
-        return super().__getitem__(key)
-
-    def _index_here(self, entry: Any) -> Any:
-        """An entry of a key: indices on the CPU are moved to where the tensor is."""
-        if not isinstance(entry, OurTensor) or not entry.ndim:
-            return self._as_number(entry)
-        here, there = device_of(self), device_of(entry)
-        is_moved = here != there and is_processor(there) and not is_meta(here)
-        return ours.Tensor.to(entry, here) if is_moved else entry
-
-    def _as_number(self, entry: Any) -> Any:
-        """The value of an index that is an integer tensor of no axes: what a number picks is a
-        view. Where a graph is recorded it stays a tensor, which picks a copy.
-        """
-        if not isinstance(entry, OurTensor) or entry.ndim or not entry.dtype.is_int:
-            return entry
-        is_read = not (is_meta(device_of(self)) or is_meta(device_of(entry)))
-        if not is_read or is_transforming() or current_recording() is not None:
-            return entry
-        return entry.item()
-
-    def __setitem__(self, key: Any, value: Any) -> None:
-        if key.__class__ is tuple:
-            if any(isinstance(each, Core) and each.ndim for each in key):
-                key = tuple([self._index_here(each) for each in key])
-        elif isinstance(key, Core) and key.ndim:
-            key = self._index_here(key)
-        if isinstance(value, OurTensor) and device_of(value) != (here := device_of(self)):
-            value = value if is_meta(here) else ours.Tensor.to(value, here)
-        if _state.made is not None and self._requires_grad and self._is_leaf:
-            stored = value.detach() if isinstance(value, OurTensor) else value
-            self.detach()[key] = stored
-            return
-        super().__setitem__(key, value)
-        if self._requires_grad:
-            note(self, "CopySlices", (self, value))
-
-    def __delitem__(self, key: Any) -> None:
-        raise TypeError("Tensor does not support deleting items")
-
     def _alias_of_all(self, root: UOp) -> Any:
         made = _alias_of(self)
         storage, _ = shared(self)
@@ -425,58 +379,6 @@ class Tensor(  # type: ignore[misc]
             return self.detach()
         waiting: Tensor | None = alias(self)
         return _alias_of(self) if waiting is None else waiting
-
-    # operands
-
-    def _meet(self, name: str, *others: Any, unify: bool = True) -> tuple[UOp, ...]:
-        dtype = self.dtype
-        if unify and any(each.dtype is not dtype for each in others):
-            tensors = given_way([self, *others])
-            return super(Tensor, tensors[0])._meet(name, *tensors[1:], unify=unify)
-        return super()._meet(name, *others, unify=unify)
-
-    def _on_one_device(self, name: str, tensors: list[Any]) -> list[Any]:
-        try:
-            return super()._on_one_device(name, tensors)
-        except DeviceError:
-            brought = brought_together(tensors)
-            if brought is None:
-                raise
-            return brought
-
-    def _sides(self, name: str, other: Any) -> Any:
-        if other.__class__ is int and self.dtype is dtypes.bool:
-            # Beside bools an integer is int64.
-            return super(Tensor, self.long())._sides(name, other)
-        return super()._sides(name, other)
-
-    def _operand(self, name: str, other: Any) -> Self:
-        if other.__class__ is int and self.dtype is dtypes.bool:
-            return self.long()._operand(name, other)
-        found = super()._operand(name, other)
-        return found if isinstance(found, Tensor) else as_ours(found)
-
-    # a number, or tilegrad's own tensor, on the left
-
-    def __radd__(self, other: Any) -> Self:
-        return super().__radd__(other)
-
-    def __rsub__(self, other: Any) -> Self:
-        return super().__rsub__(other)
-
-    def __rmul__(self, other: Any) -> Self:
-        return super().__rmul__(other)
-
-    def __rtruediv__(self, other: Any) -> Self:
-        return super().__rtruediv__(other)
-
-    def __rpow__(self, other: Any) -> Self:
-        return super().__rpow__(other)
-
-    def __rmatmul__(self, other: Any) -> Self:
-        if not isinstance(other, OurTensor):
-            return NotImplemented
-        return as_ours(other) @ self  # type: ignore[no-any-return]
 
     def view(self, *sizes: Any, **options: Any) -> Any:
         """The same memory in another shape; with a dtype alone, the same bits in that dtype.
@@ -549,14 +451,6 @@ def _settle(tensor: Tensor) -> None:
             with contextlib.suppress(OverwrittenError):
                 each.realize()
     tensor.realize()
-
-
-def _in_numbers(key: Any) -> Any:
-    """A slice whose bounds are integers, instead of tensors of one element."""
-    start, stop = [
-        each.__index__() if isinstance(each, OurTensor) else each for each in (key.start, key.stop)
-    ]
-    return slice(start, stop, key.step)
 
 
 def as_ours(tensor: Any) -> Any:

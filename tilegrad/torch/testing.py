@@ -9,8 +9,8 @@ import numpy
 
 from tilegrad.base.dtype import DType, dtypes
 from tilegrad.tensor.tensor import Tensor as OurTensor
-from tilegrad.torch.absent import refusing
-from tilegrad.torch.creation import as_tensor
+from tilegrad.torch.absent_hints import refusing
+from tilegrad.torch.made_tensors import as_tensor
 
 __all__ = ["assert_close"]
 

@@ -6,8 +6,8 @@ import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, TypeAlias
 
-from tilegrad.torch.absent import refusing
-from tilegrad.torch.devices import device
+from tilegrad.torch.absent_hints import refusing
+from tilegrad.torch.device_names import device
 from tilegrad.torch.tensor import Tensor
 
 __all__ = ["Device", "FileLike", "Number", "TensorOrTensors"]

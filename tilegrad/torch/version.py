@@ -4,7 +4,7 @@ been built with: none.
 
 from typing import TYPE_CHECKING
 
-from tilegrad.torch.absent import refusing
+from tilegrad.torch.absent_hints import refusing
 
 __all__ = ["__version__", "cuda", "debug", "git_version", "hip"]
 

@@ -10,11 +10,12 @@ __all__ = ["MUTANTS", "STORED_BEFORE"]
 STORED_BEFORE = Mutant(
     "the values that a reduction folds are stored first",
     "tilegrad/schedule/fuse.py",
-    "        share_in_scratch(costs, fusion, target_of)\n",
-    "        share_in_scratch(costs, fusion, target_of)\n"
-    "    folds = [node for node in nodes if node.op is Ops.REDUCE_AXIS and node.src[0].op.is_alu]\n"
-    "    more = {fold.src[0]: Reason.SHARED for fold in folds if not fold.is_constant}\n"
-    "    fusion.stored = _in_order({**more, **fusion.stored}, nodes)\n",
+    "    state.store(within_buffers(state.nodes, state.fusion.stored, state.target_of))\n",
+    "    folds = [each for each in state.nodes if each.op is Ops.REDUCE_AXIS]\n"
+    "    folds = [fold for fold in folds if fold.src[0].op.is_alu and not fold.is_constant]\n"
+    "    more = {fold.src[0]: Reason.SHARED for fold in folds}\n"
+    "    stored = {**more, **state.fusion.stored}\n"
+    "    state.store(within_buffers(state.nodes, stored, state.target_of))\n",
 )
 _NO_CONTIGUOUS = Mutant(
     "contiguous() forces no memory",
@@ -63,7 +64,7 @@ MUTANTS: dict[str, Mutant] = {
     "S0.5": _COPIED_ARRAY,
     "S1.1": Mutant(
         "an operation on two tensors runs at once",
-        "tilegrad/tensor/elementwise/operands.py",
+        "tilegrad/tensor/elementwise/operand_meeting.py",
         "        node = compute(op, dtypes.bool if op.is_boolean else dtype, (left, right))\n"
         "        return self._joined(node, *others)\n",
         "        node = compute(op, dtypes.bool if op.is_boolean else dtype, (left, right))\n"
@@ -98,7 +99,7 @@ MUTANTS: dict[str, Mutant] = {
     ),
     "S1.7": Mutant(
         "a node that two others share prints twice in full",
-        "tilegrad/ir/show.py",
+        "tilegrad/ir/constructor_text.py",
         "        if uses[node] > 1:\n",
         "        if uses[node] > 2:\n",
     ),
@@ -167,12 +168,12 @@ MUTANTS: dict[str, Mutant] = {
     "F2.2": Mutant(
         "the plain plan fuses what the other does",
         "tilegrad/schedule/fuse.py",
-        "    if not plain:\n        _separate(nodes, fusion)\n",
-        "    if True:\n        _separate(nodes, fusion)\n",
+        "        if plain and name not in _PLAIN:\n",
+        "        if False:\n",
     ),
     "F2.3": Mutant(
         "a reduced value is not stored where it is expanded",
-        "tilegrad/schedule/fuse.py",
+        "tilegrad/schedule/reduced_values.py",
         "            if between & _EXPANDED:\n                chosen[node] = Reason.EXPANDED\n"
         "            elif",
         "            if",
@@ -180,7 +181,7 @@ MUTANTS: dict[str, Mutant] = {
     "F2.4": STORED_BEFORE,
     "F2.5": Mutant(
         "a border is what the work inside makes of nothing",
-        "tilegrad/schedule/index.py",
+        "tilegrad/schedule/kernel_graphs.py",
         "        return _or_zero(inside, (yield source, _under(tuple(moved), both), both))\n",
         "        return (yield source, _under(tuple(moved), both), both)\n",
     ),
@@ -221,8 +222,8 @@ MUTANTS: dict[str, Mutant] = {
     "F2.11": Mutant(
         "no kernel has several outputs",
         "tilegrad/schedule/schedule.py",
-        "            order = join_items(order, limits)\n",
-        "            pass\n",
+        "        order = join_items(order, limits)\n",
+        "        pass\n",
     ),
     "F3.1": Mutant(
         "parameters stand anywhere in a program",
@@ -243,8 +244,8 @@ MUTANTS: dict[str, Mutant] = {
     "F3.3": Mutant(
         "a product starts at 0",
         "tilegrad/ir/op.py",
-        'evaluate=_multiply, symbol="*", commutes=True, identity=lambda d: 1)',
-        'evaluate=_multiply, symbol="*", commutes=True, identity=lambda d: 0)',
+        'evaluate=multiply, symbol="*", commutes=True, identity=lambda d: 1)',
+        'evaluate=multiply, symbol="*", commutes=True, identity=lambda d: 0)',
     ),
     "F3.4": Mutant(
         "what a loop does not change is loaded in it",

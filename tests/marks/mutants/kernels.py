@@ -8,7 +8,7 @@ from tests.marks.mutants.mutant import Mutant
 __all__ = ["MUTANTS"]
 
 _CLIKE = "tilegrad/render/clike.py"
-_RULES = "tilegrad/render/rules.py"
+_RULES = "tilegrad/render/text_rules.py"
 _CUDA = "tilegrad/render/cuda.py"
 _PTX = "tilegrad/render/ptx.py"
 _LOGIC = "tilegrad/render/ptx_logic.py"
@@ -269,7 +269,7 @@ MUTANTS: dict[str, Mutant] = {
     ),
     "R4.11": Mutant(
         "candidates that compute other values are not left out",
-        "tilegrad/engine/search/search.py",
+        "tilegrad/engine/search/kernel_search.py",
         '        if "wrong" in answer:\n            _refused(built.opts, answer["wrong"])\n'
         '            return None\n        taken, other = answer["taken"]\n',
         '        taken, other = answer.get("taken", (1e-9, 1.0))\n',

@@ -14,7 +14,7 @@ _REPORT = "tilegrad/engine/run/report.py"
 
 _COMPILED_FOR_EACH_SIZE = Mutant(
     "a bound variable is the number that it is bound to",
-    "tilegrad/tensor/handle/sizes.py",
+    "tilegrad/tensor/handle/size_arguments.py",
     "        free, found = value.unbound()\n",
     "        free, found = value.unbound()\n"
     "        if len(found) == 1 and free in found:\n"
@@ -235,7 +235,7 @@ MUTANTS: dict[str, Mutant] = {
     "B1.6": _COMPILED_FOR_EACH_SIZE,
     "R8.1": Mutant(
         "an array of another byte order is taken as it lies",
-        "tilegrad/tensor/storage/host.py",
+        "tilegrad/tensor/storage/host_memory.py",
         '    if array.dtype.byteorder not in ("=", "|", "<" if sys.byteorder == "little" '
         'else ">"):\n',
         "    if False:\n",

@@ -9,7 +9,7 @@ __all__ = ["MUTANTS"]
 MUTANTS: dict[str, Mutant] = {
     "X.1": Mutant(
         "a list of integers makes floats",
-        "tilegrad/tensor/storage/host.py",
+        "tilegrad/tensor/storage/host_memory.py",
         "    if kinds <= {bool, int} and values:\n        return dtypes.default_int\n",
         "",
     ),
@@ -41,7 +41,7 @@ MUTANTS: dict[str, Mutant] = {
     "P.3": Mutant(
         "no stored value moves into the kernel that reads it",
         "tilegrad/schedule/fuse.py",
-        "        fusion = inline_values(nodes, fusion, target_of, needed_later)\n",
+        '    ("schedule.inline", _inline),\n',
         "",
     ),
     "P.5": Mutant(
@@ -58,7 +58,7 @@ MUTANTS: dict[str, Mutant] = {
     ),
     "P.10": Mutant(
         "minimum has the sign of the mirrored maximum",
-        "tilegrad/tensor/elementwise/elementwise.py",
+        "tilegrad/tensor/elementwise/choices.py",
         'return left._mirrored()._binary("minimum", Ops.MAX, right._mirrored())._mirrored()',
         'return left._mirrored()._binary("minimum", Ops.MAX, right._mirrored())',
     ),

@@ -159,7 +159,7 @@ MUTANTS: dict[str, Mutant] = {
     ),
     "M10.8": Mutant(
         "a loop in C runs once more than its extent",
-        "tilegrad/render/rules.py",
+        "tilegrad/render/text_rules.py",
         "{name} = 0; {name} < {ctx.text(u.src[0])}; {name}++",
         "{name} = 0; {name} <= {ctx.text(u.src[0])}; {name}++",
     ),

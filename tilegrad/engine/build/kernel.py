@@ -17,7 +17,7 @@ from typing import Protocol
 
 from tilegrad.device.null import NullRuntime
 from tilegrad.device.registry import Device
-from tilegrad.ir.op import Stage
+from tilegrad.ir.definition import Stage
 from tilegrad.ir.spec import verify
 from tilegrad.ir.uop import UOp
 from tilegrad.lower.lower import lower

@@ -27,7 +27,7 @@ from tilegrad.engine.build.pipeline import (
     render_ast,
     store_kernel,
 )
-from tilegrad.engine.build.progress import Progress
+from tilegrad.engine.build.progress_bar import Progress
 
 if TYPE_CHECKING:
     from tilegrad.ir.uop import UOp

@@ -53,7 +53,7 @@ class CompiledKernel:
         blocks: the global size where that is for a launch to say (`engine.program.blocks`).
         binary: what the device loads.
         graph: where it has a tile of two axes, the graph that it was made of, as text: a capture
-            may have operands copied beforehand (engine.build.prepack).
+            may have operands copied beforehand (engine.build.prepacked_weights).
     """
 
     key: str
@@ -136,7 +136,7 @@ def _findings_state() -> str:
     """The file of findings, if there is one, is part of every key."""
     if not config.BEAM_FILE:
         return ""
-    from tilegrad.engine.search.search import findings_state
+    from tilegrad.engine.search.kernel_search import findings_state
 
     return findings_state()
 
@@ -252,7 +252,7 @@ def render_ast(ast: UOp, backend: Backend, key: str, opts: Sequence[Any] | None 
     from tilegrad.engine.program.stages import to_program
 
     if opts is None and (config.BEAM or config.BEAM_FILE):
-        from tilegrad.engine.search.search import best_opts
+        from tilegrad.engine.search.kernel_search import best_opts
 
         opts = best_opts(ast, backend)
     shaped, program = to_program(ast, backend.target, opts)

@@ -28,7 +28,7 @@ __all__ = ["finish", "modules", "rehearsals", "start"]
 _MODULES = (
     "tilegrad.ir.spec",
     "tilegrad.schedule.schedule",
-    "tilegrad.schedule.memory",
+    "tilegrad.schedule.memory_plan",
     "tilegrad.engine.program.stages",
     "tilegrad.engine.program.estimate",
 )

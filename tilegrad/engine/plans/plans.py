@@ -161,9 +161,9 @@ def _make(graph: Graph, needed_later: Sequence[int]) -> Plan:
     preload.finish()
     # Before the first import of the compiler, which takes as long as what is prepared.
     with _helpers(graph) as helpers, _prepared(names):
-        from tilegrad.ir.op import Stage
+        from tilegrad.ir.definition import Stage
         from tilegrad.ir.spec import verify
-        from tilegrad.schedule.memory import plan_memory
+        from tilegrad.schedule.memory_plan import plan_memory
         from tilegrad.schedule.schedule import make_schedule
 
         numbered = graph.numbered()

@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 
 from tilegrad.base.config import config
 from tilegrad.base.trace import trace
-from tilegrad.ir.op import Ops, Stage
+from tilegrad.ir.definition import Stage
+from tilegrad.ir.op import Ops
 from tilegrad.ir.rules import terms_of
 from tilegrad.ir.shape_tracker import ShapeTracker
 from tilegrad.ir.spec import verify
@@ -15,7 +16,7 @@ from tilegrad.ir.text import render
 from tilegrad.ir.uop import UOp
 from tilegrad.ir.view import View
 from tilegrad.lower.lower import lower
-from tilegrad.optimize.explain import explain
+from tilegrad.optimize.explain_opts import explain
 from tilegrad.optimize.heuristic import shape
 from tilegrad.optimize.name import kernel_name
 from tilegrad.optimize.opt import Opt, OptOps

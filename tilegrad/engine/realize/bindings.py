@@ -32,7 +32,7 @@ from tilegrad.engine.realize.launch_numbers import bits_of, number_variable, var
 from tilegrad.engine.realize.numbers_by_call import changed_since
 from tilegrad.engine.realize.request import Request
 from tilegrad.engine.realize.slice_offsets import with_variable_offsets
-from tilegrad.ir.copies import direct_copies
+from tilegrad.ir.direct_copies import direct_copies
 from tilegrad.ir.lengths import Terms, is_length, memory_shape, terms_of, value_of
 from tilegrad.ir.op import Ops
 from tilegrad.ir.queries import base_of

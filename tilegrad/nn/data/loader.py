@@ -20,7 +20,7 @@ import numpy as np
 from tilegrad.base.errors import ConfigError, DataError, article
 from tilegrad.nn.data.samplers import BatchSampler, stream
 from tilegrad.nn.data.sets import IterableDataset
-from tilegrad.tensor.handle.sizes import here
+from tilegrad.tensor.handle.size_arguments import here
 from tilegrad.tensor.tensor import Tensor
 
 __all__ = ["DataLoader", "collate", "default_collate"]

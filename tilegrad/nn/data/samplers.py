@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from tilegrad.base.errors import ConfigError
-from tilegrad.tensor.handle.sizes import here
+from tilegrad.tensor.handle.size_arguments import here
 from tilegrad.tensor.indexing.generator import generator
 from tilegrad.tensor.tensor import Tensor
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from tilegrad.base.errors import DataError, IndexBoundsError, ShapeError
 from tilegrad.nn.data.samplers import stream
-from tilegrad.tensor.handle.sizes import here
+from tilegrad.tensor.handle.size_arguments import here
 from tilegrad.tensor.tensor import Tensor
 
 __all__ = [

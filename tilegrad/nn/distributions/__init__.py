@@ -10,7 +10,6 @@ for, so parameters are not checked: a scale that is not positive gives what its 
     loss = -(policy.log_prob(action) * advantage).mean()
 """
 
-from tilegrad.nn.distributions.base import Distribution, Independent
 from tilegrad.nn.distributions.bounded import ContinuousBernoulli, Kumaraswamy, LogisticNormal
 from tilegrad.nn.distributions.circular import VonMises
 from tilegrad.nn.distributions.continuous import (
@@ -35,6 +34,7 @@ from tilegrad.nn.distributions.discrete import (
     RelaxedBernoulli,
     RelaxedOneHotCategorical,
 )
+from tilegrad.nn.distributions.distribution import Distribution, Independent
 from tilegrad.nn.distributions.divergences import kl_divergence, register_kl
 from tilegrad.nn.distributions.gamma import Beta, Chi2, Dirichlet, Gamma, InverseGamma, StudentT
 from tilegrad.nn.distributions.low_rank import LowRankMultivariateNormal

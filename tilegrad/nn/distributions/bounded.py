@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from tilegrad.nn.distributions.base import Distribution, one_of, together, uniform
+from tilegrad.nn.distributions.distribution import Distribution, one_of, together, uniform
 from tilegrad.nn.distributions.gamma import log_beta
 from tilegrad.nn.distributions.normal import Normal
 from tilegrad.nn.distributions.transforms import StickBreakingTransform

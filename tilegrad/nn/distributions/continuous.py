@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from tilegrad.nn.distributions.base import (
+from tilegrad.nn.distributions.distribution import (
     Distribution,
     LocationScale,
     together,

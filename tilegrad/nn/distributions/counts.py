@@ -8,8 +8,8 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from tilegrad.nn.distributions.base import Distribution, one_of, together
 from tilegrad.nn.distributions.discrete import Categorical, Poisson
+from tilegrad.nn.distributions.distribution import Distribution, one_of, together
 from tilegrad.nn.distributions.gamma import Gamma, log_beta
 from tilegrad.tensor.tensor import Tensor
 

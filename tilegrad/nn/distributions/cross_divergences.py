@@ -8,7 +8,6 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from tilegrad.nn.distributions.base import Distribution
 from tilegrad.nn.distributions.bounded import ContinuousBernoulli
 from tilegrad.nn.distributions.continuous import (
     Cauchy,
@@ -19,6 +18,7 @@ from tilegrad.nn.distributions.continuous import (
     Uniform,
 )
 from tilegrad.nn.distributions.discrete import Bernoulli, Binomial, Poisson
+from tilegrad.nn.distributions.distribution import Distribution
 from tilegrad.nn.distributions.gamma import Beta, Gamma, log_beta
 from tilegrad.nn.distributions.normal import Normal
 from tilegrad.tensor.tensor import Tensor

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from tilegrad.base.errors import ShapeError
-from tilegrad.nn.distributions.base import Distribution, chance, one_of, together, uniform
-from tilegrad.tensor.handle.sizes import here
+from tilegrad.nn.distributions.distribution import Distribution, chance, one_of, together, uniform
+from tilegrad.tensor.handle.size_arguments import here
 from tilegrad.tensor.tensor import Tensor
 
 __all__ = [

@@ -7,12 +7,6 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from tilegrad.nn.distributions.base import (
-    Distribution,
-    Independent,
-    NoFormulaError,
-    over_last,
-)
 from tilegrad.nn.distributions.continuous import Exponential, Laplace, Uniform
 from tilegrad.nn.distributions.cross_divergences import CROSS_DIVERGENCES
 from tilegrad.nn.distributions.discrete import (
@@ -22,10 +16,16 @@ from tilegrad.nn.distributions.discrete import (
     OneHotCategorical,
     Poisson,
 )
+from tilegrad.nn.distributions.distribution import (
+    Distribution,
+    Independent,
+    NoFormulaError,
+    over_last,
+)
 from tilegrad.nn.distributions.gamma import Beta, Dirichlet, Gamma, log_beta
 from tilegrad.nn.distributions.low_rank import LowRankMultivariateNormal
 from tilegrad.nn.distributions.normal import HalfNormal, LogNormal, MultivariateNormal, Normal
-from tilegrad.tensor.handle.sizes import here
+from tilegrad.tensor.handle.size_arguments import here
 from tilegrad.tensor.tensor import Tensor
 
 __all__ = ["DIVERGENCES", "kl_divergence", "register_kl"]

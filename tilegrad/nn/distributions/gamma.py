@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy
 
-from tilegrad.nn.distributions.base import Distribution, normal, together, uniform
+from tilegrad.nn.distributions.distribution import Distribution, normal, together, uniform
 from tilegrad.tensor.tensor import Tensor
 
 __all__ = ["Beta", "Chi2", "Dirichlet", "Gamma", "InverseGamma", "StudentT", "log_beta"]

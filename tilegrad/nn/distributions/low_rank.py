@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tilegrad.nn.distributions.base import HALF_LOG_TAU, Distribution, normal
+from tilegrad.nn.distributions.distribution import HALF_LOG_TAU, Distribution, normal
 from tilegrad.tensor.tensor import Tensor
 
 __all__ = ["LowRankMultivariateNormal"]

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from tilegrad.base.errors import ConfigError, OptionError
-from tilegrad.nn.distributions.base import Distribution, normal
+from tilegrad.nn.distributions.distribution import Distribution, normal
 from tilegrad.nn.distributions.gamma import Beta, Chi2
 from tilegrad.nn.distributions.normal import Correlated, cholesky_of
-from tilegrad.tensor.handle.sizes import here
+from tilegrad.tensor.handle.size_arguments import here
 from tilegrad.tensor.tensor import Tensor
 
 __all__ = ["LKJCholesky", "Wishart"]

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from tilegrad.base.errors import ShapeError
-from tilegrad.nn.distributions.base import Distribution
-from tilegrad.tensor.handle.sizes import here, show_shape
+from tilegrad.nn.distributions.distribution import Distribution
+from tilegrad.tensor.handle.size_arguments import here, show_shape
 from tilegrad.tensor.tensor import Tensor
 
 __all__ = ["MixtureSameFamily"]

@@ -7,14 +7,14 @@ from collections.abc import Sequence
 from typing import Any
 
 from tilegrad.base.errors import ConfigError
-from tilegrad.nn.distributions.base import (
+from tilegrad.nn.distributions.distribution import (
     HALF_LOG_TAU,
     Distribution,
     LocationScale,
     normal,
     together,
 )
-from tilegrad.tensor.handle.sizes import here
+from tilegrad.tensor.handle.size_arguments import here
 from tilegrad.tensor.tensor import Tensor
 
 __all__ = ["HalfNormal", "LogNormal", "MultivariateNormal", "Normal"]

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from tilegrad.base.errors import ShapeError
-from tilegrad.nn.distributions.base import Distribution, over_last
+from tilegrad.nn.distributions.distribution import Distribution, over_last
 from tilegrad.nn.distributions.transforms import Transform
-from tilegrad.tensor.handle.sizes import here
+from tilegrad.tensor.handle.size_arguments import here
 from tilegrad.tensor.tensor import Tensor
 
 __all__ = [

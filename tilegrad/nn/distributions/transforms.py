@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from tilegrad.nn.distributions.base import Distribution, Independent, over_last
+from tilegrad.nn.distributions.distribution import Distribution, Independent, over_last
 from tilegrad.tensor.tensor import Tensor
 
 __all__ = [

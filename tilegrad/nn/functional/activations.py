@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from tilegrad.base.errors import ConfigError, ShapeError
 from tilegrad.tensor.handle.core import check_tensors, describe
-from tilegrad.tensor.handle.sizes import as_axis, as_number, here, show_shape
+from tilegrad.tensor.handle.size_arguments import as_axis, as_number, here, show_shape
 from tilegrad.tensor.tensor import Tensor
 
 __all__ = [

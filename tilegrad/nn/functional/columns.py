@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 
 from tilegrad.base.errors import ShapeError
-from tilegrad.nn.checks import tuple_of
 from tilegrad.nn.functional.convolution import Sizes, with_batch_axis
+from tilegrad.nn.layer_checks import tuple_of
 from tilegrad.tensor.handle.core import check_tensors, describe
-from tilegrad.tensor.handle.sizes import here, show_shape
+from tilegrad.tensor.handle.size_arguments import here, show_shape
 from tilegrad.tensor.tensor import Tensor
 
 __all__ = ["fold", "unfold"]

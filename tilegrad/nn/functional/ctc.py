@@ -17,9 +17,9 @@ from collections.abc import Sequence
 from tilegrad.base.dtype import dtypes
 from tilegrad.base.dtype_promotion import sum_dtype
 from tilegrad.base.errors import ConfigError, DTypeError, ShapeError
-from tilegrad.nn.functional.checks import reduced
+from tilegrad.nn.functional.loss_checks import reduced
 from tilegrad.tensor.handle.core import check_tensors, describe
-from tilegrad.tensor.handle.sizes import here, show_shape
+from tilegrad.tensor.handle.size_arguments import here, show_shape
 from tilegrad.tensor.loops import scan
 from tilegrad.tensor.tensor import Tensor
 

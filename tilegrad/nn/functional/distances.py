@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tilegrad.base.errors import ShapeError
 from tilegrad.tensor.handle.core import check_tensors, describe
-from tilegrad.tensor.handle.sizes import here, show_shape
+from tilegrad.tensor.handle.size_arguments import here, show_shape
 from tilegrad.tensor.tensor import Tensor
 
 __all__ = ["cosine_similarity", "pairwise_distance", "pdist"]

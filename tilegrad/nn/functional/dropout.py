@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from tilegrad.base.errors import ConfigError
-from tilegrad.tensor.handle.sizes import as_number, here
+from tilegrad.tensor.handle.size_arguments import as_number, here
 from tilegrad.tensor.tensor import Tensor
 
 __all__ = [

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tilegrad.base.errors import ConfigError, DTypeError, OptionError, ShapeError
 from tilegrad.tensor.handle.core import check_tensors, describe
-from tilegrad.tensor.handle.sizes import as_int, here, show_shape
+from tilegrad.tensor.handle.size_arguments import as_int, here, show_shape
 from tilegrad.tensor.tensor import Tensor
 
 __all__ = ["embedding", "embedding_bag", "one_hot", "padding_index"]

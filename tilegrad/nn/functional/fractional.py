@@ -7,9 +7,9 @@ from typing import Any
 
 from tilegrad.base.dtype import dtypes
 from tilegrad.base.errors import ConfigError, ShapeError
-from tilegrad.nn.checks import tuple_of
+from tilegrad.nn.layer_checks import tuple_of
 from tilegrad.tensor.handle.core import check_tensors, describe
-from tilegrad.tensor.handle.sizes import here
+from tilegrad.tensor.handle.size_arguments import here
 from tilegrad.tensor.tensor import Tensor
 
 __all__ = ["fractional_max_pool2d", "fractional_max_pool3d"]

@@ -9,9 +9,9 @@ import math
 
 from tilegrad.base.dtype_promotion import sum_dtype
 from tilegrad.base.errors import ConfigError, DTypeError
-from tilegrad.nn.functional.checks import check_shapes, reduced
+from tilegrad.nn.functional.loss_checks import check_shapes, reduced
 from tilegrad.tensor.handle.core import check_tensors, describe
-from tilegrad.tensor.handle.sizes import as_int, here
+from tilegrad.tensor.handle.size_arguments import as_int, here
 from tilegrad.tensor.storage.checked import check_shares
 from tilegrad.tensor.tensor import Tensor
 

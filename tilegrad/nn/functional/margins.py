@@ -6,10 +6,10 @@ from collections.abc import Callable
 
 from tilegrad.base.errors import ConfigError, ShapeError
 from tilegrad.base.origin import as_users
-from tilegrad.nn.functional.checks import check_shapes, reduced
 from tilegrad.nn.functional.distances import cosine_similarity, pairwise_distance
+from tilegrad.nn.functional.loss_checks import check_shapes, reduced
 from tilegrad.tensor.handle.core import check_tensors, describe
-from tilegrad.tensor.handle.sizes import here, same_shape, show_shape
+from tilegrad.tensor.handle.size_arguments import here, same_shape, show_shape
 from tilegrad.tensor.storage.checked import checked
 from tilegrad.tensor.tensor import Tensor
 

@@ -10,7 +10,7 @@ from tilegrad.base.dtype import dtypes
 from tilegrad.base.dtype_promotion import sum_dtype
 from tilegrad.base.errors import ConfigError, ShapeError
 from tilegrad.tensor.handle.core import check_tensors, describe
-from tilegrad.tensor.handle.sizes import here, same_shape, show_shape
+from tilegrad.tensor.handle.size_arguments import here, same_shape, show_shape
 from tilegrad.tensor.tensor import Tensor
 
 __all__ = [

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from tilegrad.base.errors import ShapeError, UnsupportedError
 from tilegrad.tensor.handle.core import check_tensors, describe
-from tilegrad.tensor.handle.sizes import here, show_shape
+from tilegrad.tensor.handle.size_arguments import here, show_shape
 from tilegrad.tensor.tensor import Tensor
 
 __all__ = ["affine_grid", "grid_sample", "interpolate", "upsample"]

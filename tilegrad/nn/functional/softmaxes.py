@@ -5,7 +5,7 @@ from __future__ import annotations
 from tilegrad.base.dtype import DType
 from tilegrad.base.errors import ConfigError
 from tilegrad.tensor.handle.core import check_tensors
-from tilegrad.tensor.handle.sizes import as_axis, as_number, here
+from tilegrad.tensor.handle.size_arguments import as_axis, as_number, here
 from tilegrad.tensor.tensor import Tensor
 
 __all__ = ["gumbel_softmax", "log_softmax", "softmax", "softmin"]

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 from tilegrad.base.absent import refusing
 from tilegrad.nn.optim.adam import Adam, AdamW, SparseAdam
 from tilegrad.nn.optim.adam_variants import LAMB, Adamax, NAdam, RAdam
-from tilegrad.nn.optim.adaptive import Adadelta, Adafactor, Adagrad, RMSprop, Rprop
-from tilegrad.nn.optim.base import Optimizer, ParamGroup
+from tilegrad.nn.optim.adaptive_rates import Adadelta, Adafactor, Adagrad, RMSprop, Rprop
 from tilegrad.nn.optim.lbfgs import LBFGS
 from tilegrad.nn.optim.momentum import ASGD, LARS, SGD, Lion, Muon
+from tilegrad.nn.optim.optimizer import Optimizer, ParamGroup
 
 __all__ = [
     "ASGD", "LAMB", "LARS", "LBFGS", "SGD", "Adadelta", "Adafactor", "Adagrad", "Adam", "AdamW",

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable
 from typing import Any, ClassVar, Unpack
 
-from tilegrad.nn.optim.base import Common, Optimizer, ParamGroup
+from tilegrad.nn.optim.optimizer import Common, Optimizer, ParamGroup
 from tilegrad.tensor.tensor import Tensor
 
 __all__ = ["Adam", "AdamW", "Moments", "SparseAdam"]

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from typing import Any, Unpack
 
 from tilegrad.nn.optim.adam import Adam, Moments
-from tilegrad.nn.optim.base import Common, ParamGroup
+from tilegrad.nn.optim.optimizer import Common, ParamGroup
 from tilegrad.tensor.tensor import Tensor
 
 __all__ = ["LAMB", "Adamax", "NAdam", "RAdam"]

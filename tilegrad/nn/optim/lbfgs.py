@@ -19,9 +19,9 @@ import numpy as np
 import numpy.typing as npt
 
 from tilegrad.base.errors import ConfigError, DataError, ShapeError
-from tilegrad.nn.optim.base import Optimizer
+from tilegrad.nn.optim.optimizer import Optimizer
 from tilegrad.nn.utils.vectors import parameters_to_vector, vector_to_parameters
-from tilegrad.tensor.handle.sizes import here, show_shape
+from tilegrad.tensor.handle.size_arguments import here, show_shape
 from tilegrad.tensor.tensor import Tensor
 
 __all__ = ["LBFGS"]

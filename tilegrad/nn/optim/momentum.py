@@ -8,8 +8,8 @@ from typing import Any, Unpack
 
 from tilegrad.base.dtype import dtypes
 from tilegrad.base.errors import ConfigError
-from tilegrad.nn.optim.base import Common, Optimizer, ParamGroup
-from tilegrad.tensor.handle.sizes import here
+from tilegrad.nn.optim.optimizer import Common, Optimizer, ParamGroup
+from tilegrad.tensor.handle.size_arguments import here
 from tilegrad.tensor.tensor import Tensor
 
 __all__ = ["ASGD", "LARS", "SGD", "Lion", "Muon"]

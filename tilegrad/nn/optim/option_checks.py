@@ -7,7 +7,7 @@ from typing import Any
 
 from tilegrad.base.errors import ConfigError, DTypeError, KindError, article
 from tilegrad.nn.optim.groups import Common, ParamGroup, without_name
-from tilegrad.tensor.handle.sizes import here
+from tilegrad.tensor.handle.size_arguments import here
 from tilegrad.tensor.tensor import Tensor
 
 __all__ = ["OptimizerArguments"]

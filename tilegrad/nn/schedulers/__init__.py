@@ -11,7 +11,6 @@ With a scheduler made, the rate is that of step 0.
 from typing import TYPE_CHECKING
 
 from tilegrad.base.absent import refusing
-from tilegrad.nn.schedulers.base import LRScheduler
 from tilegrad.nn.schedulers.combined import ChainedScheduler, SequentialLR
 from tilegrad.nn.schedulers.cycles import CosineAnnealingWarmRestarts, CyclicLR, OneCycleLR
 from tilegrad.nn.schedulers.formulas import (
@@ -24,8 +23,9 @@ from tilegrad.nn.schedulers.formulas import (
     StepLR,
     WarmupCosineLR,
 )
-from tilegrad.nn.schedulers.functions import LambdaLR, MultiplicativeLR
+from tilegrad.nn.schedulers.function_rates import LambdaLR, MultiplicativeLR
 from tilegrad.nn.schedulers.plateau import ReduceLROnPlateau
+from tilegrad.nn.schedulers.scheduler import LRScheduler
 
 __all__ = [
     "ChainedScheduler", "ConstantLR", "CosineAnnealingLR", "CosineAnnealingWarmRestarts",

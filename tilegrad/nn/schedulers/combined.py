@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 from tilegrad.base.errors import ConfigError
 from tilegrad.nn.optim import Optimizer
-from tilegrad.nn.schedulers.base import LRScheduler
-from tilegrad.tensor.handle.sizes import here
+from tilegrad.nn.schedulers.scheduler import LRScheduler
+from tilegrad.tensor.handle.size_arguments import here
 from tilegrad.tensor.tensor import Tensor
 
 __all__ = ["ChainedScheduler", "SequentialLR"]

@@ -7,8 +7,14 @@ from collections.abc import Callable, Sequence
 from tilegrad.base.dtype import dtypes
 from tilegrad.base.errors import ConfigError
 from tilegrad.nn.optim import Optimizer
-from tilegrad.nn.schedulers.base import LRScheduler, at_least_one, check_optimizer, cosine, power
-from tilegrad.tensor.handle.sizes import here
+from tilegrad.nn.schedulers.scheduler import (
+    LRScheduler,
+    at_least_one,
+    check_optimizer,
+    cosine,
+    power,
+)
+from tilegrad.tensor.handle.size_arguments import here
 from tilegrad.tensor.tensor import Tensor
 
 __all__ = ["CosineAnnealingWarmRestarts", "CyclicLR", "OneCycleLR"]

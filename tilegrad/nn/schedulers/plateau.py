@@ -9,8 +9,8 @@ from typing import Any
 from tilegrad.base.dtype import dtypes
 from tilegrad.base.errors import ConfigError
 from tilegrad.nn.optim import Optimizer
-from tilegrad.nn.schedulers.base import restore, saved
-from tilegrad.tensor.handle.sizes import here
+from tilegrad.nn.schedulers.scheduler import restore, saved
+from tilegrad.tensor.handle.size_arguments import here
 from tilegrad.tensor.tensor import Tensor
 
 __all__ = ["ReduceLROnPlateau"]

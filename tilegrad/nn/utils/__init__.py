@@ -8,7 +8,7 @@ from tilegrad.base.absent import refusing
 from tilegrad.nn.utils import parametrizations, parametrize, rnn
 from tilegrad.nn.utils.average import EMA
 from tilegrad.nn.utils.fusion import fuse_conv_bn_eval, fuse_linear_bn_eval
-from tilegrad.nn.utils.gradients import (
+from tilegrad.nn.utils.gradient_norms import (
     clip_grad_norm_,
     clip_grad_value_,
     clip_grads_with_norm_,

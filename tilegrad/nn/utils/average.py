@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 from tilegrad.base.errors import ConfigError
 from tilegrad.nn.state import get_state_dict
-from tilegrad.tensor.handle.sizes import here
+from tilegrad.tensor.handle.size_arguments import here
 from tilegrad.tensor.tensor import Tensor
 
 __all__ = ["EMA"]

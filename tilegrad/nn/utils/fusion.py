@@ -6,7 +6,7 @@ import copy
 from typing import Any
 
 from tilegrad.base.errors import ConfigError
-from tilegrad.tensor.handle.sizes import here
+from tilegrad.tensor.handle.size_arguments import here
 from tilegrad.tensor.tensor import Tensor
 
 __all__ = ["fuse_conv_bn_eval", "fuse_linear_bn_eval", "fused_weights"]

@@ -9,7 +9,7 @@ import numpy
 from tilegrad.base.errors import ConfigError, ShapeError
 from tilegrad.nn.module import Module
 from tilegrad.nn.utils.parametrize import register_parametrization
-from tilegrad.tensor.handle.sizes import here, show_shape
+from tilegrad.tensor.handle.size_arguments import here, show_shape
 from tilegrad.tensor.tensor import Tensor
 
 __all__ = ["MAPS", "Orthogonal", "orthogonal"]

@@ -8,7 +8,7 @@ from tilegrad.base.errors import ShapeError
 from tilegrad.nn.module import Module
 from tilegrad.nn.utils.orthogonal import Orthogonal, orthogonal
 from tilegrad.nn.utils.parametrize import register_parametrization
-from tilegrad.tensor.handle.sizes import here, show_shape
+from tilegrad.tensor.handle.size_arguments import here, show_shape
 from tilegrad.tensor.tensor import Tensor
 
 __all__ = [

@@ -15,7 +15,7 @@ from typing import Any
 from tilegrad.base.errors import ConfigError
 from tilegrad.nn.containers import ModuleDict
 from tilegrad.nn.module import Module
-from tilegrad.tensor.handle.sizes import here
+from tilegrad.tensor.handle.size_arguments import here
 from tilegrad.tensor.tensor import Tensor
 
 __all__ = [

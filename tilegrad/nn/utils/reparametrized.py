@@ -9,7 +9,7 @@ from typing import Any
 from tilegrad.base.errors import ConfigError
 from tilegrad.nn.utils.parametrizations import SpectralNorm, length
 from tilegrad.nn.utils.parametrize import _tensor, computed, stored
-from tilegrad.tensor.handle.sizes import here
+from tilegrad.tensor.handle.size_arguments import here
 
 __all__ = ["remove_spectral_norm", "remove_weight_norm", "spectral_norm", "weight_norm"]
 

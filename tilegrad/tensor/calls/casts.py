@@ -11,8 +11,8 @@ from tilegrad.ir.op import Ops
 from tilegrad.tensor.calls.incoming import Incoming
 from tilegrad.tensor.calls.templates import templated
 from tilegrad.tensor.handle.core import as_dtype, cast_node, compute, describe
-from tilegrad.tensor.handle.sizes import here
-from tilegrad.tensor.storage import files
+from tilegrad.tensor.handle.size_arguments import here
+from tilegrad.tensor.storage import file_tensors
 
 __all__ = ["Casts"]
 
@@ -62,7 +62,7 @@ class Casts(Incoming):
         """
         dtype, node = as_dtype(dtype), self.uop
         if dtype.itemsize != node.dtype.itemsize and is_file(self.device):
-            view = files.reinterpreted(node, dtype)
+            view = file_tensors.reinterpreted(node, dtype)
             if view is not None:
                 return self._of(view, self.device)
         if dtype.itemsize > node.dtype.itemsize:

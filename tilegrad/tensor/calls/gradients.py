@@ -2,9 +2,9 @@
 
 What gradients are made of follows from the calls below the loss and from what these stand on. The
 first time, the calls are made over stand-ins and differentiated, and what came of it is recorded
-(`ir.templates`). From then on each leaf is given a gradient that waits: no node is made. Where a
-gradient goes through more than these calls (values that were computed, hooks, checkpoints, views of
-leaves), the nodes tell.
+(`ir.graph_templates`). From then on each leaf is given a gradient that waits: no node is made.
+Where a gradient goes through more than these calls (values that were computed, hooks, checkpoints,
+views of leaves), the nodes tell.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ from tilegrad.grad.backward import gradients
 from tilegrad.grad.node_hooks import is_watched
 from tilegrad.grad.regions import region_of
 from tilegrad.ir.args import CustomArg
+from tilegrad.ir.graph_templates import Template, record
 from tilegrad.ir.op import Ops
-from tilegrad.ir.templates import Template, record
 from tilegrad.ir.uop import UOp
 from tilegrad.tensor.calls.sized import Shapes
 from tilegrad.tensor.calls.sized_gradients import Backward, Family
 from tilegrad.tensor.handle.device import canonical
 from tilegrad.tensor.handle.gradient import add_gradient
-from tilegrad.tensor.handle.hooks import hooks_of
 from tilegrad.tensor.handle.kinds import next_number
+from tilegrad.tensor.handle.leaf_hooks import hooks_of
 from tilegrad.tensor.handle.living import holders_of, with_nodes
 from tilegrad.tensor.handle.replaced import postpone
-from tilegrad.tensor.handle.sizes import NO_VARIABLES
+from tilegrad.tensor.handle.size_arguments import NO_VARIABLES
 from tilegrad.tensor.handle.waiting import Call, Input, Number, this_thread
 from tilegrad.tensor.storage import past, running
 from tilegrad.tensor.storage.graphs import forgotten, graphs, older_leaves, replayed

@@ -20,8 +20,8 @@ from tilegrad.tensor.handle.core import (
     number_dtype,
 )
 from tilegrad.tensor.handle.device import canonical
-from tilegrad.tensor.handle.sizes import NO_VARIABLES, Variables, here
-from tilegrad.tensor.storage import files, host, memory
+from tilegrad.tensor.handle.size_arguments import NO_VARIABLES, Variables, here
+from tilegrad.tensor.storage import file_tensors, host_memory, memory
 from tilegrad.tensor.storage.writes import postpones_calls
 
 __all__ = ["Incoming"]
@@ -129,10 +129,10 @@ class Incoming(Core):
 def _become_memory(tensor: Any, data: Any, device: str, dtype: DType | None) -> bool:
     """Let `tensor` be memory with the values of a small array or list of numbers; whether it is."""
     if data.__class__ is not list and data.__class__ is not tuple:
-        return host.is_plain_array(data) and upload(tensor, data, device, dtype)
+        return host_memory.is_plain_array(data) and upload(tensor, data, device, dtype)
     if not tensor._at_once or not can_upload(device):
         return False
-    numbers = host.few_numbers(data, dtype)
+    numbers = host_memory.few_numbers(data, dtype)
     if numbers is None:
         return False
     raw, kind, shape = numbers
@@ -147,7 +147,7 @@ def _node_of(cls: Any, data: Any, device: str, dtype: DType | None) -> tuple[UOp
         return (
             node
             if data.device == device or node.is_constant
-            else files.moved(node, data.device, device)
+            else file_tensors.moved(node, data.device, device)
         ), data._variables
     if isinstance(data, os.PathLike):
         return _from_file(os.fspath(data), device, dtype), NO_VARIABLES
@@ -159,8 +159,8 @@ def _node_of(cls: Any, data: Any, device: str, dtype: DType | None) -> tuple[UOp
     if data is None:
         return _filled(UOp.const(dtype or dtypes.default_float, 0), (0,)), NO_VARIABLES
     if type(data) in (bool, int, float):
-        kind = dtype or host.dtype_of_numbers([data])
-        host.pack([data], kind)  # raises if it does not fit
+        kind = dtype or host_memory.dtype_of_numbers([data])
+        host_memory.pack([data], kind)  # raises if it does not fit
         return UOp.const(kind, data), NO_VARIABLES
     if isinstance(data, (bytes, bytearray)) or _is_bytes(data):
         raw = bytes(data)
@@ -172,7 +172,7 @@ def _node_of(cls: Any, data: Any, device: str, dtype: DType | None) -> tuple[UOp
         return _from_bytes(raw, kind, (len(raw) // kind.itemsize,), device), NO_VARIABLES
     if isinstance(data, (list, tuple, range)):
         return _from_list(cls, list(data), device, dtype)
-    if host.is_array(data):
+    if host_memory.is_array(data):
         if getattr(data, "requires_grad", False):
             # Another library's tensor with a gradient hands its values over by no other way.
             data = data.detach()
@@ -186,7 +186,7 @@ def _node_of(cls: Any, data: Any, device: str, dtype: DType | None) -> tuple[UOp
                 raise
     if hasattr(data, "__dlpack__"):
         return _node_of(cls, cls.from_dlpack(data, device, copy=True), device, dtype)
-    found = host.buffer_fields(data)
+    found = host_memory.buffer_fields(data)
     if found is not None:
         raw, kind, shape = found
         node = _from_bytes(raw, kind, shape, device)
@@ -205,7 +205,7 @@ def _is_bytes(data: Any) -> bool:
 
 def _from_file(path: str, device: str, dtype: DType | None) -> UOp:
     """The file's bytes as a row of `dtype`, in the file or on their way to another device."""
-    leaf = files.leaf_of(os.path.abspath(path))
+    leaf = file_tensors.leaf_of(os.path.abspath(path))
     kind = dtype or dtypes.uint8
     if leaf is None:
         return _filled(UOp.const(kind, 0), (0,))
@@ -216,26 +216,26 @@ def _from_file(path: str, device: str, dtype: DType | None) -> UOp:
             line=here(),
         )
     if kind is not dtypes.uint8:
-        leaf = files.retyped(leaf, kind)
-    return leaf if device == leaf.arg.device else files.moved(leaf, leaf.arg.device, device)
+        leaf = file_tensors.retyped(leaf, kind)
+    return leaf if device == leaf.arg.device else file_tensors.moved(leaf, leaf.arg.device, device)
 
 
 def _from_list(
     cls: Any, data: list[Any], device: str, dtype: DType | None
 ) -> tuple[UOp, Variables]:
-    values, shape = host.flatten(data)
+    values, shape = host_memory.flatten(data)
     if any(isinstance(value, Core) for value in values):
         tensors: list[Any] = [cls(value, device=device) for value in values]
         whole = tensors[0].stack(*tensors[1:]).reshape(*shape, *tensors[0].shape)
         return (whole.uop if dtype is None else cast_node(whole.uop, dtype)), whole._variables
-    if any(host.is_array(value) for value in values):
+    if any(host_memory.is_array(value) for value in values):
         return _from_array(data, device, dtype), NO_VARIABLES
-    kind = dtype or host.dtype_of_numbers(values)
-    return _from_bytes(host.pack(values, kind), kind, shape, device), NO_VARIABLES
+    kind = dtype or host_memory.dtype_of_numbers(values)
+    return _from_bytes(host_memory.pack(values, kind), kind, shape, device), NO_VARIABLES
 
 
 def _from_array(data: Any, device: str, dtype: DType | None) -> UOp:
-    raw, kind, shape, number = host.array_fields(data)
+    raw, kind, shape, number = host_memory.array_fields(data)
     if number is not None:
         return UOp.const(dtype or kind, number)
     node = _from_bytes(raw, kind, shape, device)

@@ -11,13 +11,13 @@ from weakref import ref
 from tilegrad.base.config import current_config
 from tilegrad.base.origin import call_site, composing
 from tilegrad.engine.run.run import record_of_thread
-from tilegrad.ir.templates import Template
+from tilegrad.ir.graph_templates import Template
 from tilegrad.tensor.calls.recorded import Result, WaitingKind
 from tilegrad.tensor.handle import waiting
 from tilegrad.tensor.handle.aliases import Storage, shared
 from tilegrad.tensor.handle.kinds import next_number
 from tilegrad.tensor.handle.living import Handle
-from tilegrad.tensor.handle.sizes import NO_VARIABLES
+from tilegrad.tensor.handle.size_arguments import NO_VARIABLES
 from tilegrad.tensor.handle.tracing import transforms
 from tilegrad.tensor.handle.waiting import Call, Pool, next_serial, this_thread
 

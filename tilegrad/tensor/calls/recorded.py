@@ -16,12 +16,12 @@ from tilegrad.base.errors import InternalError
 from tilegrad.device.registry import Device
 from tilegrad.engine.realize.launch_numbers import may_change
 from tilegrad.ir.args import CustomArg
+from tilegrad.ir.graph_templates import Template, record
 from tilegrad.ir.op import Ops
-from tilegrad.ir.templates import Template, record
 from tilegrad.ir.uop import UOp, toposort
 from tilegrad.tensor.handle.core import Core
 from tilegrad.tensor.handle.kinds import kind_of, next_number
-from tilegrad.tensor.handle.sizes import NO_VARIABLES
+from tilegrad.tensor.handle.size_arguments import NO_VARIABLES
 from tilegrad.tensor.handle.waiting import this_thread
 
 __all__ = [

@@ -14,8 +14,8 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from tilegrad.base.recent import Recent
+from tilegrad.ir.graph_templates import Template
 from tilegrad.ir.sized_templates import SizedTemplate, sized_template
-from tilegrad.ir.templates import Template
 from tilegrad.tensor.calls.arguments import DEFAULTS
 from tilegrad.tensor.calls.recorded import MethodTemplate, Result, WaitingKind, recorded
 from tilegrad.tensor.handle.kinds import next_number

@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+from tilegrad.ir.graph_templates import Template
 from tilegrad.ir.sized_templates import SizedTemplate, sized_template
-from tilegrad.ir.templates import Template
 from tilegrad.ir.uop import UOp
 from tilegrad.tensor.calls.sized import UNKNOWN, Pattern, Shapes, Sizes
 

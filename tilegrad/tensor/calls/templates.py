@@ -47,7 +47,7 @@ from tilegrad.tensor.calls.template_table import (
 from tilegrad.tensor.handle.aliases import Storage, can_move, shared
 from tilegrad.tensor.handle.core import Core
 from tilegrad.tensor.handle.kinds import next_number
-from tilegrad.tensor.handle.sizes import NO_VARIABLES
+from tilegrad.tensor.handle.size_arguments import NO_VARIABLES
 from tilegrad.tensor.handle.waiting import Call, Number, Pool, this_thread
 from tilegrad.tensor.storage.pending import pressure, relieve
 

@@ -16,7 +16,7 @@ from tilegrad.tensor.calls.templates import templated
 from tilegrad.tensor.composed.picking import Picking
 from tilegrad.tensor.handle.core import describe
 from tilegrad.tensor.handle.pairs import Ranked
-from tilegrad.tensor.handle.sizes import as_axis, here, is_of_number, show_shape
+from tilegrad.tensor.handle.size_arguments import as_axis, here, is_of_number, show_shape
 
 __all__ = ["Arranging"]
 

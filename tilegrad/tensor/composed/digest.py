@@ -17,7 +17,7 @@ from tilegrad.ir.op import Axis, Ops
 from tilegrad.ir.uop import UOp
 from tilegrad.tensor.composed.resample import Resampling
 from tilegrad.tensor.handle.core import describe
-from tilegrad.tensor.handle.sizes import here, show_shape
+from tilegrad.tensor.handle.size_arguments import here, show_shape
 
 __all__ = ["Digests"]
 

@@ -12,9 +12,9 @@ from tilegrad.base.errors import DTypeError, ShapeError
 from tilegrad.base.origin import composed
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp
-from tilegrad.tensor.composed.distributions import Distributions
+from tilegrad.tensor.composed.random_draws import Distributions
 from tilegrad.tensor.handle.core import Core
-from tilegrad.tensor.handle.sizes import here
+from tilegrad.tensor.handle.size_arguments import here
 
 __all__ = ["Nodes"]
 

@@ -11,11 +11,17 @@ from tilegrad.base.errors import DTypeError, IndexBoundsError, ShapeError
 from tilegrad.base.origin import composed
 from tilegrad.ir.op import Ops
 from tilegrad.tensor.calls.templates import templated
-from tilegrad.tensor.composed.numbers import Numbers
+from tilegrad.tensor.composed.integers_and_floats import Numbers
 from tilegrad.tensor.handle.aliases import valued
 from tilegrad.tensor.handle.core import describe
 from tilegrad.tensor.handle.pairs import Ranked
-from tilegrad.tensor.handle.sizes import as_axis, here, index_dtype, is_of_number, show_shape
+from tilegrad.tensor.handle.size_arguments import (
+    as_axis,
+    here,
+    index_dtype,
+    is_of_number,
+    show_shape,
+)
 
 __all__ = ["Picking"]
 

@@ -16,7 +16,7 @@ from tilegrad.tensor.calls.templates import templated
 from tilegrad.tensor.composed.incomplete import IncompleteGamma
 from tilegrad.tensor.handle.core import describe
 from tilegrad.tensor.handle.pairs import Ranked
-from tilegrad.tensor.handle.sizes import as_axis, as_number, here, is_of_number
+from tilegrad.tensor.handle.size_arguments import as_axis, as_number, here, is_of_number
 
 __all__ = ["Ranks"]
 

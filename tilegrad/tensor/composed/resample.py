@@ -32,7 +32,7 @@ from tilegrad.tensor.composed.resampling_filters import (
 )
 from tilegrad.tensor.handle.aliases import valued
 from tilegrad.tensor.handle.core import Core, check_devices, describe
-from tilegrad.tensor.handle.sizes import as_int, here, index_dtype, show_shape
+from tilegrad.tensor.handle.size_arguments import as_int, here, index_dtype, show_shape
 
 __all__ = ["Resampling"]
 

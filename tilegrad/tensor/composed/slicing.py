@@ -12,7 +12,7 @@ from tilegrad.base.origin import composed
 from tilegrad.tensor.composed.layouts import Layouts
 from tilegrad.tensor.handle.aliases import valued
 from tilegrad.tensor.handle.core import describe
-from tilegrad.tensor.handle.sizes import as_axis, as_int, here, show_shape
+from tilegrad.tensor.handle.size_arguments import as_axis, as_int, here, show_shape
 
 __all__ = ["Slicing"]
 

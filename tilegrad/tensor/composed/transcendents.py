@@ -15,10 +15,10 @@ from tilegrad.base.dtype import dtypes
 from tilegrad.base.errors import DTypeError
 from tilegrad.base.origin import composed
 from tilegrad.tensor.composed.bernoulli import OVER_FACTORIALS
-from tilegrad.tensor.composed.special import Special
+from tilegrad.tensor.composed.special_functions import Special
 from tilegrad.tensor.elementwise.double_word import product
 from tilegrad.tensor.handle.core import describe
-from tilegrad.tensor.handle.sizes import here
+from tilegrad.tensor.handle.size_arguments import here
 
 __all__ = ["Transcendents"]
 

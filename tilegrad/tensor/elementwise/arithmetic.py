@@ -1,7 +1,7 @@
 """Arithmetic: sums, products, quotients and remainders, one op or a few for each pair of elements.
 
-Operands meet as operands.py says; true division gives floats. NaN is kept wherever NumPy keeps it,
-so that a diverging computation is seen.
+Operands meet as operand_meeting.py says; true division gives floats. NaN is kept wherever NumPy
+keeps it, so that a diverging computation is seen.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from tilegrad.ir.uop import UOp
 from tilegrad.tensor.calls.templates import elementwise, templated
 from tilegrad.tensor.elementwise.comparison import Comparison
 from tilegrad.tensor.handle.core import Operand, cast_node, compute
-from tilegrad.tensor.handle.sizes import here
+from tilegrad.tensor.handle.size_arguments import here
 
 __all__ = ["Arithmetic"]
 

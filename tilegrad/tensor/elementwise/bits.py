@@ -8,9 +8,9 @@ from tilegrad.base.dtype import dtypes
 from tilegrad.base.errors import DTypeError, UnsupportedDTypeError
 from tilegrad.ir.op import Ops
 from tilegrad.tensor.calls.templates import templated
-from tilegrad.tensor.elementwise.operands import Operands
+from tilegrad.tensor.elementwise.operand_meeting import Operands
 from tilegrad.tensor.handle.core import Core, Operand, describe
-from tilegrad.tensor.handle.sizes import here
+from tilegrad.tensor.handle.size_arguments import here
 
 __all__ = ["Bits"]
 

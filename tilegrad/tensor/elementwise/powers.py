@@ -16,7 +16,7 @@ from tilegrad.device.registry import Device
 from tilegrad.ir.op import Ops
 from tilegrad.tensor.calls.templates import templated
 from tilegrad.tensor.elementwise.double_word import power
-from tilegrad.tensor.elementwise.functions import Functions
+from tilegrad.tensor.elementwise.exponentials import Functions
 from tilegrad.tensor.handle.core import Operand
 
 __all__ = ["Powers"]

@@ -10,7 +10,7 @@ from tilegrad.base.dtype import dtypes
 from tilegrad.ir.op import Ops
 from tilegrad.tensor.calls.templates import templated
 from tilegrad.tensor.elementwise.approximation import ATAN, TANH
-from tilegrad.tensor.elementwise.functions import LN2, inverse_factorials
+from tilegrad.tensor.elementwise.exponentials import LN2, inverse_factorials
 from tilegrad.tensor.elementwise.powers import Powers
 
 __all__ = ["Trigonometry"]

@@ -19,11 +19,11 @@ from tilegrad.base.errors import DataError, DTypeError, ShapeError, article
 from tilegrad.device.disk import is_file
 from tilegrad.engine.realize import realize as engine
 from tilegrad.runtime.buffer import address_of
-from tilegrad.tensor.exchange import dlpack
+from tilegrad.tensor.exchange import dlpack_capsules
 from tilegrad.tensor.handle.core import as_dtype
 from tilegrad.tensor.handle.device import canonical
-from tilegrad.tensor.handle.sizes import as_sizes, here
-from tilegrad.tensor.storage import host, memory
+from tilegrad.tensor.handle.size_arguments import as_sizes, here
+from tilegrad.tensor.storage import host_memory, memory
 from tilegrad.tensor.writing.watching import Watching
 
 __all__ = ["Interchange", "strided"]
@@ -50,7 +50,7 @@ class Interchange(Watching):
         if self.dtype in (dtypes.bfloat16, *dtypes.fp8s):
             raise ValueError(f"array: NumPy has no {self.dtype.name}, so its values are converted")
         shape = self._host_shape("array")
-        array = host.array_from(self._shared("array"), self.dtype, shape)
+        array = host_memory.array_from(self._shared("array"), self.dtype, shape)
         if dtype is not None and array.dtype != dtype:
             raise ValueError(f"array: {array.dtype} cannot become {dtype} without a copy")
         return array
@@ -82,7 +82,7 @@ class Interchange(Watching):
 
     def __dlpack_device__(self) -> tuple[int, int]:
         """Where `__dlpack__` gives memory: on the host."""
-        return dlpack.CPU
+        return dlpack_capsules.CPU
 
     def __dlpack__(
         self,
@@ -106,8 +106,10 @@ class Interchange(Watching):
         """
         if stream is not None:
             raise BufferError("dlpack: memory of the host has no streams")
-        if dl_device is not None and (int(dl_device[0]), int(dl_device[1])) != dlpack.CPU:
-            raise BufferError(f"dlpack: the host's memory is {dlpack.CPU}, not {dl_device}")
+        if dl_device is not None and (int(dl_device[0]), int(dl_device[1])) != dlpack_capsules.CPU:
+            raise BufferError(
+                f"dlpack: the host's memory is {dlpack_capsules.CPU}, not {dl_device}"
+            )
         shape = self._host_shape("dlpack")
         if copy:
             data = memoryview(bytearray(self._bytes()))
@@ -122,7 +124,7 @@ class Interchange(Watching):
             # Takers of old capsules cannot even be told that the memory is read-only.
             memory.expose(self.uop)
         is_versioned = max_version is not None and max_version[0] >= 1
-        return dlpack.give(
+        return dlpack_capsules.give(
             data,
             address_of(data) if data.nbytes else 0,
             self.dtype,
@@ -157,7 +159,7 @@ class Interchange(Watching):
         if isinstance(x, cls):
             found = x if device is None else x.to(device)
             return found.clone() if copy else found
-        given = dlpack.take(_capsule(x), "from_dlpack")
+        given = dlpack_capsules.take(_capsule(x), "from_dlpack")
         data = memoryview(bytes(given.memory)) if copy else given.memory
         name = canonical(device)
         if 0 in given.shape:
@@ -238,7 +240,7 @@ def _capsule(x: Any) -> Any:
         return x
     if hasattr(x, "__dlpack_device__"):
         kind, number = x.__dlpack_device__()
-        if (int(kind), int(number)) != dlpack.CPU and int(kind) not in (3, 11):
+        if (int(kind), int(number)) != dlpack_capsules.CPU and int(kind) not in (3, 11):
             raise DataError(
                 "from_dlpack: the memory is on a device that the host does not reach",
                 got=f"DLPack device {int(kind)}, {number}",
@@ -246,7 +248,7 @@ def _capsule(x: Any) -> Any:
                 line=here(),
             )
     try:
-        return x.__dlpack__(max_version=dlpack.MAX_VERSION)
+        return x.__dlpack__(max_version=dlpack_capsules.MAX_VERSION)
     except TypeError:
         # A library of before 2024.
         return x.__dlpack__()

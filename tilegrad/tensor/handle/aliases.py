@@ -30,7 +30,7 @@ from tilegrad.ir.shape_tracker import ShapeTracker
 from tilegrad.ir.uop import UOp, sint
 from tilegrad.ir.view import View
 from tilegrad.tensor.handle.living import holders_of
-from tilegrad.tensor.handle.sizes import is_one, same
+from tilegrad.tensor.handle.size_arguments import is_one, same
 
 __all__ = [
     "Alias", "Away", "Look", "Move", "Storage", "aliases_of_all", "can_move", "can_view",

@@ -37,7 +37,7 @@ from tilegrad.tensor.handle.living import (
 )  # fmt: skip
 from tilegrad.tensor.handle.metadata import Metadata
 from tilegrad.tensor.handle.pairs import ValuesAlone
-from tilegrad.tensor.handle.sizes import (
+from tilegrad.tensor.handle.size_arguments import (
     NO_VARIABLES,
     Variables,
     here,
@@ -47,7 +47,7 @@ from tilegrad.tensor.handle.sizes import (
     same_shape,
     show_shape,
 )  # fmt: skip
-from tilegrad.tensor.handle.slots import Slots
+from tilegrad.tensor.handle.slot_layout import Slots
 
 __all__ = [
     "Core",

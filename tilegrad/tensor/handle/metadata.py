@@ -7,7 +7,7 @@ from typing import Any
 
 from tilegrad.base.dtype import DType
 from tilegrad.ir.uop import UOp, sint
-from tilegrad.tensor.handle.sizes import (
+from tilegrad.tensor.handle.size_arguments import (
     as_axis,
     multiply,
     simple,

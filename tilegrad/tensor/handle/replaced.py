@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from tilegrad.base.dtype import DType
-from tilegrad.ir.templates import Template
+from tilegrad.ir.graph_templates import Template
 from tilegrad.ir.uop import UOp
 from tilegrad.tensor.handle.kinds import kind_of
 from tilegrad.tensor.handle.living import Handle, enter, leave
-from tilegrad.tensor.handle.sizes import NO_VARIABLES
+from tilegrad.tensor.handle.size_arguments import NO_VARIABLES
 from tilegrad.tensor.handle.waiting import (
     MOST_NODES,
     Call,

@@ -20,7 +20,7 @@ from tilegrad.base.errors import TransformError
 from tilegrad.grad.regions import moved
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp, toposort
-from tilegrad.tensor.handle.sizes import here
+from tilegrad.tensor.handle.size_arguments import here
 
 __all__ = [
     "building", "closed", "front_ends", "is_open", "is_transforming", "needs_value", "transforming",

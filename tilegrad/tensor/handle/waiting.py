@@ -26,9 +26,9 @@ from tilegrad.engine.realize.launch_numbers import changing_bits
 from tilegrad.engine.realize.realize import exclusive, remember
 from tilegrad.engine.run import memory as store
 from tilegrad.engine.run.in_use import lines_of_others
+from tilegrad.ir.graph_templates import Template
 from tilegrad.ir.op import Ops
 from tilegrad.ir.queries import base_of
-from tilegrad.ir.templates import Template
 from tilegrad.ir.uop import UOp, remade
 from tilegrad.runtime.buffer import Buffer
 from tilegrad.tensor.handle.aliases import Away, is_alone, same_storage, shows

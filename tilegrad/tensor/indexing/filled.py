@@ -11,7 +11,7 @@ from typing import Any, Self
 from tilegrad.base.dtype import DType, dtypes
 from tilegrad.tensor.handle.core import as_dtype
 from tilegrad.tensor.handle.device import canonical
-from tilegrad.tensor.handle.sizes import as_sizes, flat_arguments, is_zero
+from tilegrad.tensor.handle.size_arguments import as_sizes, flat_arguments, is_zero
 from tilegrad.tensor.reductions.scan import Scan
 from tilegrad.tensor.storage import memory
 

@@ -1,8 +1,8 @@
 """The stream of random words, and draws from it.
 
-A draw is words offset, offset + 1, ... of one stream (threefry, see schedule/random.py) that the
-seed names; the offset is taken from a counter shared by all threads. So `manual_seed(0)` gives the
-same numbers on every device, in one kernel or several, and whatever is realized first. A forked
+A draw is words offset, offset + 1, ... of one stream (threefry, see schedule/random_words.py) that
+the seed names; the offset is taken from a counter shared by all threads. So `manual_seed(0)` gives
+the same numbers on every device, in one kernel or several, and whatever is realized first. A forked
 process draws from a stream of its own.
 """
 
@@ -22,7 +22,7 @@ from tilegrad.ir.args import RandArg
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp
 from tilegrad.tensor.handle.core import compute
-from tilegrad.tensor.handle.sizes import here
+from tilegrad.tensor.handle.size_arguments import here
 
 __all__ = ["Generator", "draw", "draws_of", "generator"]
 

@@ -27,7 +27,7 @@ from tilegrad.ir.uop import UOp
 from tilegrad.tensor.calls.templates import slicing, templated
 from tilegrad.tensor.handle.aliases import valued
 from tilegrad.tensor.handle.core import Core, check_devices, compute, describe
-from tilegrad.tensor.handle.sizes import (
+from tilegrad.tensor.handle.size_arguments import (
     NO_VARIABLES,
     Variables,
     as_int,
@@ -41,7 +41,7 @@ from tilegrad.tensor.handle.sizes import (
     show_shape,
     simple,
 )  # fmt: skip
-from tilegrad.tensor.indexing.creation import Creation
+from tilegrad.tensor.indexing.counted_tensors import Creation
 from tilegrad.tensor.indexing.keys import (
     KnownIndex,
     as_index,
@@ -55,7 +55,7 @@ from tilegrad.tensor.indexing.keys import (
     without_scalars,
 )  # fmt: skip
 from tilegrad.tensor.storage.checked import checked
-from tilegrad.tensor.storage.host import flatten
+from tilegrad.tensor.storage.host_memory import flatten
 from tilegrad.tensor.views.changing import picked_at_inputs
 from tilegrad.tensor.views.in_memory import view_of_all, view_of_memory
 

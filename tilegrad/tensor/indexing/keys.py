@@ -9,7 +9,7 @@ from typing import Any
 from tilegrad.base.dtype import DType, dtypes
 from tilegrad.base.errors import DTypeError, IndexKindError
 from tilegrad.tensor.handle.core import Core
-from tilegrad.tensor.handle.sizes import as_int, here, simple
+from tilegrad.tensor.handle.size_arguments import as_int, here, simple
 from tilegrad.tensor.views.changing import is_scalar
 
 __all__ = [

@@ -17,7 +17,14 @@ from tilegrad.ir.uop import UOp
 from tilegrad.tensor.calls.draws import drawn_at_once
 from tilegrad.tensor.handle.core import as_dtype
 from tilegrad.tensor.handle.device import canonical
-from tilegrad.tensor.handle.sizes import as_int, as_number, as_sizes, flat_arguments, here, is_zero
+from tilegrad.tensor.handle.size_arguments import (
+    as_int,
+    as_number,
+    as_sizes,
+    flat_arguments,
+    here,
+    is_zero,
+)
 from tilegrad.tensor.indexing.filled import DTypeLike
 from tilegrad.tensor.indexing.generator import draw, generator
 from tilegrad.tensor.indexing.written import Writing

@@ -17,7 +17,7 @@ from tilegrad.ir.uop import UOp
 from tilegrad.tensor.calls.masks import mask_values, ranks_of_true
 from tilegrad.tensor.calls.uploads import uploaded
 from tilegrad.tensor.handle.core import Core, check_devices
-from tilegrad.tensor.handle.sizes import as_int, as_size, here, index_dtype, is_one
+from tilegrad.tensor.handle.size_arguments import as_int, as_size, here, index_dtype, is_one
 from tilegrad.tensor.indexing.gather import Gathering
 from tilegrad.tensor.indexing.keys import first_of_neighbours
 from tilegrad.tensor.storage.checked import checked

@@ -12,7 +12,7 @@ from typing import Any, Self
 from tilegrad.base.errors import ShapeError
 from tilegrad.base.origin import composed
 from tilegrad.tensor.calls.templates import templated
-from tilegrad.tensor.handle.sizes import here
+from tilegrad.tensor.handle.size_arguments import here
 from tilegrad.tensor.matrices import factors
 from tilegrad.tensor.matrices.determinant import Determinants
 from tilegrad.tensor.matrices.factorise import epsilon

@@ -1,8 +1,8 @@
 """Factorisations of matrices as kernels with derivatives, and what is asked of their arguments.
 
 A kernel takes matrices along one axis, (count, rows, columns), in at least float32; see factors.py.
-Its derivative is the closed form, in the same methods, so that it has derivatives too. linalg.py
-makes of these what a user calls.
+Its derivative is the closed form, in the same methods, so that it has derivatives too.
+linear_algebra.py makes of these what a user calls.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from tilegrad.base.dtype_promotion import promote
 from tilegrad.base.errors import ShapeError
 from tilegrad.ir.uop import UOp
 from tilegrad.tensor.handle.core import check_devices, describe
-from tilegrad.tensor.handle.sizes import here, show_shape
+from tilegrad.tensor.handle.size_arguments import here, show_shape
 from tilegrad.tensor.matrices import factors
 from tilegrad.tensor.ordering.counting import Counting
 

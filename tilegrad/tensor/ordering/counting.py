@@ -18,7 +18,7 @@ from tilegrad.ir.op import Axis, Ops
 from tilegrad.ir.uop import UOp
 from tilegrad.tensor.calls.counted import counts_of
 from tilegrad.tensor.handle.core import Core, check_devices, describe
-from tilegrad.tensor.handle.sizes import as_int, here, index_dtype, show_shape
+from tilegrad.tensor.handle.size_arguments import as_int, here, index_dtype, show_shape
 from tilegrad.tensor.ordering.select import Selecting
 
 __all__ = ["Counting"]

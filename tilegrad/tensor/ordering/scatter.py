@@ -23,7 +23,7 @@ from tilegrad.ir.op import Axis, Ops
 from tilegrad.ir.uop import UOp
 from tilegrad.tensor.calls.templates import templated
 from tilegrad.tensor.handle.core import Core, check_devices, describe
-from tilegrad.tensor.handle.sizes import here, is_of_number, show_shape
+from tilegrad.tensor.handle.size_arguments import here, is_of_number, show_shape
 from tilegrad.tensor.ordering.sort import Sorting
 from tilegrad.tensor.storage.checked import checked
 

@@ -16,7 +16,7 @@ from tilegrad.ir.uop import UOp
 from tilegrad.tensor.calls.counted import distinct_values
 from tilegrad.tensor.calls.masks import mask_values
 from tilegrad.tensor.calls.uploads import uploaded
-from tilegrad.tensor.handle.sizes import as_sizes, index_dtype
+from tilegrad.tensor.handle.size_arguments import as_sizes, index_dtype
 from tilegrad.tensor.ordering.scatter import Scatter
 
 __all__ = ["Selecting"]

@@ -29,7 +29,7 @@ from tilegrad.ir.uop import UOp
 from tilegrad.tensor.calls.templates import templated
 from tilegrad.tensor.handle.core import Core, describe
 from tilegrad.tensor.handle.pairs import Ranked
-from tilegrad.tensor.handle.sizes import as_axis, as_int, here
+from tilegrad.tensor.handle.size_arguments import as_axis, as_int, here
 from tilegrad.tensor.results.custom import Custom
 
 __all__ = ["Sorting"]

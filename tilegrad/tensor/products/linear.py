@@ -18,7 +18,7 @@ from tilegrad.base.origin import composed
 from tilegrad.ir.sizes import highest
 from tilegrad.tensor.calls.templates import templated
 from tilegrad.tensor.handle.core import check_devices, describe
-from tilegrad.tensor.handle.sizes import here, is_one, same, show_shape
+from tilegrad.tensor.handle.size_arguments import here, is_one, same, show_shape
 from tilegrad.tensor.indexing.random import Random
 from tilegrad.tensor.products.path import contraction_path
 

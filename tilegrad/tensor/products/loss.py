@@ -11,8 +11,8 @@ from tilegrad.base.errors import ConfigError, DTypeError, ShapeError
 from tilegrad.base.origin import composed
 from tilegrad.tensor.calls.templates import templated
 from tilegrad.tensor.handle.core import describe
-from tilegrad.tensor.handle.sizes import here, same_shape, show_shape
-from tilegrad.tensor.products.pooling import Pooling
+from tilegrad.tensor.handle.size_arguments import here, same_shape, show_shape
+from tilegrad.tensor.products.pooling_methods import Pooling
 from tilegrad.tensor.storage.checked import check_shares, checked
 
 __all__ = ["Loss"]

@@ -11,7 +11,7 @@ from tilegrad.base.origin import composed
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp, prod
 from tilegrad.tensor.calls.templates import templated
-from tilegrad.tensor.handle.sizes import as_axes, as_number, here
+from tilegrad.tensor.handle.size_arguments import as_axes, as_number, here
 from tilegrad.tensor.reductions.reduce import Axes, Reduce
 from tilegrad.tensor.reductions.spelling import takes_dim
 

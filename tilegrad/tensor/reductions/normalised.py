@@ -11,7 +11,7 @@ from tilegrad.base.dtype import DType
 from tilegrad.base.origin import composed
 from tilegrad.ir.op import Ops
 from tilegrad.tensor.calls.templates import templated
-from tilegrad.tensor.handle.sizes import as_axes, as_axis, is_of_number, is_zero
+from tilegrad.tensor.handle.size_arguments import as_axes, as_axis, is_of_number, is_zero
 from tilegrad.tensor.reductions.moments import Moments
 from tilegrad.tensor.reductions.reduce import Axes
 from tilegrad.tensor.reductions.spelling import takes_dim

@@ -15,12 +15,13 @@ from tilegrad.base.dtype_promotion import sum_dtype, total_dtype
 from tilegrad.base.errors import IndexShapeError
 from tilegrad.base.origin import composed
 from tilegrad.device.registry import Device
-from tilegrad.ir.op import Ops, Ties
+from tilegrad.ir.args import Ties
+from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp
 from tilegrad.tensor.calls.templates import templated
-from tilegrad.tensor.elementwise.activations import Activations
+from tilegrad.tensor.elementwise.activation_methods import Activations
 from tilegrad.tensor.handle.core import as_dtype, compute, describe
-from tilegrad.tensor.handle.sizes import (
+from tilegrad.tensor.handle.size_arguments import (
     as_axes,
     as_axis,
     here,
@@ -341,12 +342,12 @@ class Reduce(Activations):
         is_largest = self.eq(self.amax(dim, keepdim=True))
         if self.dtype.is_float:
             is_largest = is_largest | self.isnan()
-        # Positions counted from the end: the first of several has the largest count.
-        counted = self._iota(size).reshape(
+        positions = self._iota(size).reshape(
             [size if other == dim else 1 for other in range(self.ndim)]
         )
-        from_end = counted.neg().add(self._size_number(size)).mul(is_largest.cast(counted.dtype))
-        return from_end.amax(dim, keepdim).neg().add(self._size_number(size))
+        # The first of several; behind all positions where a value is not the largest.
+        found = is_largest.where(positions, self._size_number(size))
+        return found.amin(dim, keepdim)
 
     @templated
     @takes_dim

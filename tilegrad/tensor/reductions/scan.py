@@ -13,7 +13,7 @@ from tilegrad.tensor.calls.templates import templated
 from tilegrad.tensor.handle.aliases import valued
 from tilegrad.tensor.handle.core import as_dtype, compute
 from tilegrad.tensor.handle.pairs import Ranked
-from tilegrad.tensor.handle.sizes import as_axis, is_of_number, is_zero
+from tilegrad.tensor.handle.size_arguments import as_axis, is_of_number, is_zero
 from tilegrad.tensor.reductions.normalised import Normalised
 from tilegrad.tensor.reductions.spelling import takes_dim
 

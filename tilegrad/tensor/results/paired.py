@@ -14,7 +14,7 @@ from tilegrad.base.errors import DTypeError
 from tilegrad.ir.uop import UOp
 from tilegrad.tensor.handle.core import describe
 from tilegrad.tensor.handle.pairs import ValuesAlone
-from tilegrad.tensor.handle.sizes import here
+from tilegrad.tensor.handle.size_arguments import here
 from tilegrad.tensor.handle.waiting import expand
 from tilegrad.tensor.results.realized import Realized
 

@@ -17,9 +17,9 @@ from tilegrad.engine.run.run import current_recording
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp
 from tilegrad.tensor.handle.core import Core, describe
-from tilegrad.tensor.handle.sizes import here
+from tilegrad.tensor.handle.size_arguments import here
 from tilegrad.tensor.handle.tracing import is_transforming
-from tilegrad.tensor.storage import host
+from tilegrad.tensor.storage import host_memory
 
 __all__ = ["formatted", "text_of", "values_of"]
 
@@ -33,7 +33,9 @@ def values_of(tensor: Core) -> Any | None:
         return None
     node = tensor.uop
     if node.op is Ops.CONST:
-        return host.array_from(memoryview(host.pack([node.arg], node.dtype)), node.dtype, ())
+        return host_memory.array_from(
+            memoryview(host_memory.pack([node.arg], node.dtype)), node.dtype, ()
+        )
     if any(isinstance(size, UOp) for size in node.shape):
         return None
     chain: list[UOp] = []
@@ -49,9 +51,11 @@ def values_of(tensor: Core) -> Any | None:
             stored = stored.src[0]
     if not buffer_of(stored).is_allocated:
         return None
-    array = host.array_from(engine.lend(engine.looked_at(stored)), stored.dtype, (stored.arg.size,))
+    array = host_memory.array_from(
+        engine.lend(engine.looked_at(stored)), stored.dtype, (stored.arg.size,)
+    )
     for step in reversed(chain):
-        array = host.moved(array, step.op, step.arg)
+        array = host_memory.moved(array, step.op, step.arg)
     return array
 
 

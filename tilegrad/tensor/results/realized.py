@@ -21,11 +21,19 @@ from tilegrad.tensor.calls.templates import templated
 from tilegrad.tensor.handle.aliases import Away, is_contiguous, look, shared
 from tilegrad.tensor.handle.core import Core, as_dtype, compute, describe
 from tilegrad.tensor.handle.device import canonical
-from tilegrad.tensor.handle.sizes import NO_VARIABLES, Variables, here, merge, show_shape
+from tilegrad.tensor.handle.size_arguments import NO_VARIABLES, Variables, here, merge, show_shape
 from tilegrad.tensor.handle.tracing import closed, is_open, is_transforming, needs_value
 from tilegrad.tensor.handle.waiting import StandInError, this_thread
-from tilegrad.tensor.products.attention import Attention
-from tilegrad.tensor.storage import files, host, memory, overwritten, running, segments, writes
+from tilegrad.tensor.products.attention_methods import Attention
+from tilegrad.tensor.storage import (
+    file_tensors,
+    host_memory,
+    memory,
+    overwritten,
+    running,
+    segments,
+    writes,
+)
 from tilegrad.tensor.storage.memory import is_stored
 from tilegrad.tensor.storage.viewed import bytes_of_view, element_of
 
@@ -140,7 +148,7 @@ class Realized(Attention):
             return self
         if self.uop.is_constant:
             return self._again(self.uop, name, self._variables)
-        return self._again(files.moved(self.uop, self.device, name), name, self._variables)
+        return self._again(file_tensors.moved(self.uop, self.device, name), name, self._variables)
 
     def to_(self, device: str | None) -> Self:
         """Move this tensor itself to another device.
@@ -176,7 +184,7 @@ class Realized(Attention):
         [1, 2]
         """
         shape = self._host_shape("data")
-        raw, code = self._bytes(engine.lend).cast("B"), host.format_of(self.dtype)
+        raw, code = self._bytes(engine.lend).cast("B"), host_memory.format_of(self.dtype)
         cast: Any = raw.cast
         found: memoryview = cast(code, shape) if shape and raw.nbytes else cast(code)
         return found
@@ -214,11 +222,11 @@ class Realized(Attention):
         if is_transforming():
             needs_value("reading it", self.uop)
         if self.uop.op is Ops.CONST:
-            return memoryview(host.pack([self.uop.arg], self.dtype))
+            return memoryview(host_memory.pack([self.uop.arg], self.dtype))
         if self.uop.is_constant and self.uop.shape == ():
             number = element_of(self)
             if number is not None:
-                return memoryview(host.pack([number], self.dtype))
+                return memoryview(host_memory.pack([number], self.dtype))
         if is_file(self.device) and not memory.is_row_major(self.uop):
             if memory.stored_below(self.uop, self.device).op is not Ops.COPY:
                 return self.to(None)._bytes(read)
@@ -229,7 +237,7 @@ class Realized(Attention):
                 if self._variables:
                     # Cut here: a kernel would be another one for each bound value.
                     moves, base = memory.moves_of(node)
-                    return host.moved_bytes(
+                    return host_memory.moved_bytes(
                         read(engine.looked_at(base)), self.dtype.itemsize, moves
                     ).toreadonly()
                 (node,) = running.run([UOp(Ops.CONTIGUOUS, node.dtype, (node,))], NO_VARIABLES)
@@ -252,7 +260,7 @@ class Realized(Attention):
         [1.0, 2.0]
         """
         shape = self._host_shape("numpy")
-        return host.array_from(self._bytes(engine.lend), self.dtype, shape)
+        return host_memory.array_from(self._bytes(engine.lend), self.dtype, shape)
 
     def apply(
         self,
@@ -293,8 +301,8 @@ class Realized(Attention):
         kinds = [(each.dtype, each._host_shape("apply")) for each in inputs]
 
         def on_bytes(data: Sequence[memoryview]) -> memoryview:
-            arrays = [host.array_from(each, *what) for each, what in zip(data, kinds)]
-            return host.bytes_of_array(function(*arrays), kind, sizes, name)
+            arrays = [host_memory.array_from(each, *what) for each, what in zip(data, kinds)]
+            return host_memory.bytes_of_array(function(*arrays), kind, sizes, name)
 
         sources = [each.contiguous().uop if each.uop.is_constant else each.uop for each in inputs]
         node = compute(Ops.CUSTOM, kind, tuple(sources), CustomArg(name, sizes, on_bytes))
@@ -314,7 +322,7 @@ class Realized(Attention):
         count = 1
         for size in shape:
             count *= size
-        return host.nested(host.unpack(self._bytes(), self.dtype, count), shape)
+        return host_memory.nested(host_memory.unpack(self._bytes(), self.dtype, count), shape)
 
     def item(self) -> Any:
         """Value of a tensor with one element.
@@ -347,7 +355,7 @@ class Realized(Attention):
                 line=here(),
                 remedy=".tolist() and .numpy() give all; any(), all(), sum() and mean() give one",
             )
-        return host.unpack(self._bytes(), self.dtype, 1)[0]
+        return host_memory.unpack(self._bytes(), self.dtype, 1)[0]
 
     def _is_view(self) -> bool:
         """Whether this is a view whose call waits, or one of other than all of its memory in its

@@ -1,6 +1,6 @@
 """Fourier transforms along several axes, those of signals with real spectra, and frequencies.
 
-As in fft.py a complex number is a pair along the last axis, which `dim` does not count.
+As in fourier.py a complex number is a pair along the last axis, which `dim` does not count.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from typing import Any, Self
 from tilegrad.base.errors import ShapeError
 from tilegrad.base.origin import composed
 from tilegrad.tensor.handle.core import describe
-from tilegrad.tensor.handle.sizes import as_axes, as_int, here
-from tilegrad.tensor.spectral.fft import Fourier
+from tilegrad.tensor.handle.size_arguments import as_axes, as_int, here
+from tilegrad.tensor.spectral.fourier import Fourier
 
 __all__ = ["Spectra"]
 

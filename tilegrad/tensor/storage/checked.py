@@ -22,9 +22,9 @@ from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp
 from tilegrad.tensor.handle.core import compute, describe
 from tilegrad.tensor.handle.device import canonical
-from tilegrad.tensor.handle.sizes import here
+from tilegrad.tensor.handle.size_arguments import here
 from tilegrad.tensor.handle.tracing import is_transforming, watch
-from tilegrad.tensor.storage import host
+from tilegrad.tensor.storage import host_memory
 from tilegrad.tensor.storage.host_readable import known
 from tilegrad.tensor.storage.memory import bound
 
@@ -52,7 +52,7 @@ class Indices:
     def look(self, data: Any) -> None:
         """Raise IndexBoundsError if one lies outside; `data` are their bytes, or an array."""
         if isinstance(data, memoryview):
-            data = host.array_from(data, self.tensor.dtype, tuple(self.tensor.shape))
+            data = host_memory.array_from(data, self.tensor.dtype, tuple(self.tensor.shape))
         values, shape = data, data.shape
         outside = (values < self.least) | (values >= self.extent)
         if self.skip is not None:

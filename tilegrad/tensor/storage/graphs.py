@@ -11,8 +11,9 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from tilegrad.ir.op import Ops
-from tilegrad.ir.uop import UOp, over_memory
+from tilegrad.ir.uop import UOp
 from tilegrad.tensor.handle.living import ends
+from tilegrad.tensor.storage.over_memory import over_memory
 
 __all__ = ["forgotten", "graphs", "older_leaves", "replayed"]
 

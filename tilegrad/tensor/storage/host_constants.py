@@ -15,7 +15,7 @@ from tilegrad.base.dtype import DType
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp
 from tilegrad.ir.walks import toposort
-from tilegrad.tensor.storage import host
+from tilegrad.tensor.storage import host_memory
 
 __all__ = ["constant_elements"]
 
@@ -59,7 +59,7 @@ def _value(node: UOp, sources: list[Any]) -> Any | None:
     if op is Ops.CONST:
         return numpy.asarray(node.arg, dtype.name)
     if op.is_movement or op is Ops.DETACH:
-        return host.moved(sources[0], op, node.arg)
+        return host_memory.moved(sources[0], op, node.arg)
     if op is Ops.CONTIGUOUS:
         return sources[0]
     if op is Ops.WHERE:

@@ -14,7 +14,7 @@ from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp
 from tilegrad.runtime.buffer import Buffer
 from tilegrad.tensor.handle.waiting import Call
-from tilegrad.tensor.storage import host
+from tilegrad.tensor.storage import host_memory
 
 __all__ = ["Known", "known", "known_elements"]
 
@@ -118,7 +118,7 @@ class Known(NamedTuple):
         return data
 
     def _memory(self) -> Any:
-        return host.array_from(self._bytes(), self.dtype, self.shape)
+        return host_memory.array_from(self._bytes(), self.dtype, self.shape)
 
     def array(self) -> Any:
         """The values, in the tensor's shape; of many that a few were expanded to, these."""
@@ -129,7 +129,7 @@ class Known(NamedTuple):
             if op is Ops.CAST:
                 array = array.astype(dtype.name)
             elif op not in (Ops.COPY, Ops.CONTIGUOUS, Ops.ASSIGN):
-                array = host.moved(array, op, arg)
+                array = host_memory.moved(array, op, arg)
         return array
 
 
@@ -189,7 +189,7 @@ def known_elements(tensor: Any) -> Any | None:
     if any(op is Ops.ASSIGN or op is Ops.CAST for op, _ in moves):
         return None
     if isinstance(below, UOp) and below.op is Ops.CONST:
-        raw: Any = host.pack([below.arg], dtype)
+        raw: Any = host_memory.pack([below.arg], dtype)
     else:
         try:
             buffer = buffer_of(below) if isinstance(below, UOp) else below
@@ -202,7 +202,7 @@ def known_elements(tensor: Any) -> Any | None:
     if len(shape) != 1:
         array = array.reshape(shape)
     for op, arg in moves:
-        array = host.moved(array, op, arg)
+        array = host_memory.moved(array, op, arg)
     return array
 
 

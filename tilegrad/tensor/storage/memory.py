@@ -21,9 +21,9 @@ from tilegrad.ir.uop import UOp, sint
 from tilegrad.runtime.buffer import address_of
 from tilegrad.tensor.handle.core import compute
 from tilegrad.tensor.handle.device import canonical
-from tilegrad.tensor.handle.sizes import Variables, are_plain, simple
+from tilegrad.tensor.handle.size_arguments import Variables, are_plain, simple
 from tilegrad.tensor.handle.tracing import transforms
-from tilegrad.tensor.storage.host import unpack
+from tilegrad.tensor.storage.host_memory import unpack
 
 __all__ = [
     "WRITTEN", "base_of", "bound", "elements", "empty", "expose", "fixed", "from_host",

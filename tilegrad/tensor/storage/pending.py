@@ -16,7 +16,7 @@ from typing import Any
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp, node_count, toposort
 from tilegrad.tensor.handle.aliases import hold
-from tilegrad.tensor.handle.sizes import NO_VARIABLES
+from tilegrad.tensor.handle.size_arguments import NO_VARIABLES
 from tilegrad.tensor.storage import running
 from tilegrad.tensor.storage.overwritten import note_past
 

@@ -16,7 +16,7 @@ from tilegrad.engine.realize.request import Request
 from tilegrad.engine.run.run import current_recording
 from tilegrad.engine.run.users import above
 from tilegrad.ir.op import Ops
-from tilegrad.ir.uop import UOp, over_memory, toposort
+from tilegrad.ir.uop import UOp, toposort
 from tilegrad.tensor.handle.aliases import hold, same_storage
 from tilegrad.tensor.handle.living import (
     Owner,
@@ -29,7 +29,7 @@ from tilegrad.tensor.handle.living import (
     with_variables,
     young,
 )
-from tilegrad.tensor.handle.sizes import NO_VARIABLES, Variables
+from tilegrad.tensor.handle.size_arguments import NO_VARIABLES, Variables
 from tilegrad.tensor.handle.tracing import is_transforming
 from tilegrad.tensor.storage import past_of_graphs
 from tilegrad.tensor.storage.graphs import graphs
@@ -44,6 +44,7 @@ from tilegrad.tensor.storage.memory import (
     stored_below,
     version_of,
 )
+from tilegrad.tensor.storage.over_memory import over_memory
 from tilegrad.tensor.storage.overwritten import follow, note_past, old_value
 from tilegrad.tensor.storage.worth_keeping import below_views, is_cheap, is_unpacked
 

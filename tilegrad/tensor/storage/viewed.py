@@ -22,7 +22,7 @@ from tilegrad.ir.uop import UOp
 from tilegrad.runtime.buffer import Buffer
 from tilegrad.tensor.handle.living import holders_of
 from tilegrad.tensor.handle.waiting import Call, Number, this_thread
-from tilegrad.tensor.storage import host
+from tilegrad.tensor.storage import host_memory
 from tilegrad.tensor.storage.memory import elements
 from tilegrad.tensor.storage.writes import postpones_calls
 
@@ -95,7 +95,7 @@ def _picked(data: memoryview, dtype: DType, moves: list[_Move]) -> bytes:
     array: Any = numpy.frombuffer(data, f"u{dtype.itemsize}")
     for op, arg, _ in reversed(moves):
         if op is not Ops.DETACH:
-            array = host.moved(array, op, arg)
+            array = host_memory.moved(array, op, arg)
     made: bytes = array.tobytes()
     return made
 
@@ -113,9 +113,9 @@ def _element(each: Call | UOp, tensor: Any) -> Any:
     dtype = buffer.dtype
     position = _position(buffer.size, moves[::-1])
     if position is None:
-        return host.unpack(memoryview(_picked(data, dtype, moves)), dtype, 1)[0]
+        return host_memory.unpack(memoryview(_picked(data, dtype, moves)), dtype, 1)[0]
     start = position * dtype.itemsize
-    return host.unpack(data[start : start + dtype.itemsize], dtype, 1)[0]
+    return host_memory.unpack(data[start : start + dtype.itemsize], dtype, 1)[0]
 
 
 def _position(size: int, moves: Sequence[_Move]) -> int | None:

@@ -22,8 +22,8 @@ from tilegrad.device.disk import is_file
 from tilegrad.engine.run import memory as store
 from tilegrad.engine.run.run import record_of_thread
 from tilegrad.ir.args import CustomArg
+from tilegrad.ir.graph_templates import Template, record
 from tilegrad.ir.op import Ops
-from tilegrad.ir.templates import Template, record
 from tilegrad.ir.uop import UOp
 from tilegrad.tensor.handle.aliases import aliases_of_all, is_alone, look, look_of_call
 from tilegrad.tensor.handle.core import Core
@@ -31,7 +31,7 @@ from tilegrad.tensor.handle.device import canonical
 from tilegrad.tensor.handle.kinds import next_number
 from tilegrad.tensor.handle.living import leave
 from tilegrad.tensor.handle.replaced import exchange, postpone, stands_on_memory
-from tilegrad.tensor.handle.sizes import NO_VARIABLES
+from tilegrad.tensor.handle.size_arguments import NO_VARIABLES
 from tilegrad.tensor.handle.threads import is_only_thread
 from tilegrad.tensor.handle.tracing import transforms
 from tilegrad.tensor.handle.waiting import Call, Input, Moves, Pool, Value, this_thread

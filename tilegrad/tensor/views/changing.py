@@ -20,8 +20,8 @@ from tilegrad.base.dtype import dtypes
 from tilegrad.base.origin import Entry, call_site, composing
 from tilegrad.base.recent import Recent
 from tilegrad.engine.realize.numbers_by_call import will_change
+from tilegrad.ir.graph_templates import record
 from tilegrad.ir.op import Ops
-from tilegrad.ir.templates import record
 from tilegrad.tensor.calls.postponed import can_postpone, postponed
 from tilegrad.tensor.calls.recorded import Result, WaitingKind, stand_in
 from tilegrad.tensor.handle.aliases import Away, Move, look_of_call, shared

@@ -18,7 +18,7 @@ from tilegrad.ir.uop import UOp, sint
 from tilegrad.tensor.calls.joins import catted, stacked
 from tilegrad.tensor.calls.templates import slicing, templated, templated_unless
 from tilegrad.tensor.handle.core import check_devices, check_tensors, compute, describe
-from tilegrad.tensor.handle.sizes import (
+from tilegrad.tensor.handle.size_arguments import (
     NO_VARIABLES,
     as_axis,
     as_int,
@@ -38,7 +38,7 @@ from tilegrad.tensor.handle.sizes import (
     sum_of,
 )
 from tilegrad.tensor.storage.memory import bound
-from tilegrad.tensor.views.movement import filled
+from tilegrad.tensor.views.movement_methods import filled
 from tilegrad.tensor.views.shrinking import Shrinking
 
 __all__ = ["Joining"]

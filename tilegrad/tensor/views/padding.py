@@ -18,7 +18,7 @@ from tilegrad.tensor.handle.core import (
     describe,
     number_dtype,
 )
-from tilegrad.tensor.handle.sizes import (
+from tilegrad.tensor.handle.size_arguments import (
     NO_VARIABLES,
     Variables,
     as_int,
@@ -31,7 +31,7 @@ from tilegrad.tensor.handle.sizes import (
     simple,
 )
 from tilegrad.tensor.views.joining import Joining
-from tilegrad.tensor.views.movement import filled
+from tilegrad.tensor.views.movement_methods import filled
 
 __all__ = ["Padding"]
 

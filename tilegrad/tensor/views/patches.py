@@ -19,7 +19,7 @@ from tilegrad.base.errors import ShapeError
 from tilegrad.ir.op import Ops
 from tilegrad.tensor.calls.templates import templated
 from tilegrad.tensor.handle.core import compute, describe
-from tilegrad.tensor.handle.sizes import as_axis, here
+from tilegrad.tensor.handle.size_arguments import as_axis, here
 from tilegrad.tensor.views.diagonals import Diagonals
 
 __all__ = ["Patches"]

@@ -13,7 +13,7 @@ from tilegrad.ir.sizes import highest
 from tilegrad.ir.uop import UOp, sint
 from tilegrad.tensor.calls.templates import templated
 from tilegrad.tensor.handle.core import describe
-from tilegrad.tensor.handle.sizes import (
+from tilegrad.tensor.handle.size_arguments import (
     NO_VARIABLES,
     Variables,
     are_plain,
@@ -27,7 +27,7 @@ from tilegrad.tensor.handle.sizes import (
     simple,
 )  # fmt: skip
 from tilegrad.tensor.views.changing import viewed_at
-from tilegrad.tensor.views.movement import Movement
+from tilegrad.tensor.views.movement_methods import Movement
 
 __all__ = ["Shrinking", "is_inside"]
 

@@ -13,7 +13,7 @@ from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp
 from tilegrad.tensor.handle.aliases import Look, moved, show
 from tilegrad.tensor.handle.core import compute
-from tilegrad.tensor.handle.sizes import Variables
+from tilegrad.tensor.handle.size_arguments import Variables
 from tilegrad.tensor.storage import memory, running
 
 __all__ = [

@@ -15,7 +15,7 @@ from tilegrad.engine.realize.realize import exclusive
 from tilegrad.grad.regions import unrecorded, without_outputs
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp
-from tilegrad.tensor.composed.algebra import Algebra
+from tilegrad.tensor.composed.solutions import Algebra
 from tilegrad.tensor.handle.aliases import (
     Look,
     is_alone,
@@ -27,11 +27,11 @@ from tilegrad.tensor.handle.aliases import (
 )
 from tilegrad.tensor.handle.core import Core, check_devices, compute, describe, live
 from tilegrad.tensor.handle.living import ends, owners
-from tilegrad.tensor.handle.sizes import here, is_one, merge, same_shape, show_shape
+from tilegrad.tensor.handle.size_arguments import here, is_one, merge, same_shape, show_shape
 from tilegrad.tensor.handle.tracing import is_open
 from tilegrad.tensor.handle.waiting import of_leaf
 from tilegrad.tensor.indexing.keys import has_tensor
-from tilegrad.tensor.storage import files, memory, running, writes
+from tilegrad.tensor.storage import file_tensors, memory, running, writes
 from tilegrad.tensor.writing.alias_writes import (
     Write,
     after_write,
@@ -44,7 +44,7 @@ from tilegrad.tensor.writing.alias_writes import (
     written_to,
 )
 from tilegrad.tensor.writing.at_once import has_written
-from tilegrad.tensor.writing.slices import take_slice
+from tilegrad.tensor.writing.slice_writes import take_slice
 from tilegrad.tensor.writing.undo import note
 
 __all__ = ["Assignment"]
@@ -123,7 +123,7 @@ class Assignment(Algebra):
             return self
         if is_file(self.device):
             if self._has_elements():
-                files.write(self, ..., other)
+                file_tensors.write(self, ..., other)
             return self
         if self._has_elements():
             self._take("assign", other, is_sole=is_sole, wants_grad=wants_grad)
@@ -389,7 +389,7 @@ class Assignment(Algebra):
         if not self._has_elements():
             return
         if is_file(self.device):
-            files.write(self, key, self._as_tensor(value).cast(self.dtype))
+            file_tensors.write(self, key, self._as_tensor(value).cast(self.dtype))
             return
         with exclusive():
             note(self)

@@ -19,7 +19,7 @@ from tilegrad.tensor.handle.core import Core, device_of
 from tilegrad.tensor.handle.replaced import exchange
 from tilegrad.tensor.handle.threads import is_only_thread
 from tilegrad.tensor.handle.waiting import this_thread
-from tilegrad.tensor.storage import host, writes
+from tilegrad.tensor.storage import host_memory, writes
 from tilegrad.tensor.storage.host_readable import known_elements
 
 __all__ = ["has_written", "update_at_once", "write_at_once"]
@@ -164,7 +164,7 @@ def _copied(tensor: Any) -> Any | None:
 
 def _moved(array: Any, moves: Any) -> Any:
     for op, arg in moves:
-        array = host.moved(array, op, arg)
+        array = host_memory.moved(array, op, arg)
     return array
 
 

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from tilegrad.base.errors import TilegradError
 from tilegrad.ir.uop import UOp
 from tilegrad.tensor.handle.aliases import Alias
-from tilegrad.tensor.handle.sizes import Variables
+from tilegrad.tensor.handle.size_arguments import Variables
 from tilegrad.tensor.handle.waiting import Call, expand
 from tilegrad.tensor.storage import memory
 

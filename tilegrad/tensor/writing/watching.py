@@ -9,9 +9,9 @@ from typing import Any
 from tilegrad.base.errors import DTypeError, ShapeError, article
 from tilegrad.grad.node_hooks import watch
 from tilegrad.ir.uop import UOp
-from tilegrad.tensor.handle import hooks
+from tilegrad.tensor.handle import leaf_hooks
 from tilegrad.tensor.handle.core import cast_node, describe
-from tilegrad.tensor.handle.sizes import here, show_shape
+from tilegrad.tensor.handle.size_arguments import here, show_shape
 from tilegrad.tensor.writing.updating import Updating
 
 __all__ = ["HookedTensor", "RemovableHandle", "Watching", "adder_to", "after_hooks"]
@@ -80,7 +80,7 @@ def after_hooks(tensor: Any, node: UOp) -> UOp:
 
     Raises ShapeError if one gives another shape.
     """
-    found = hooks.hooks_of(tensor)
+    found = leaf_hooks.hooks_of(tensor)
     if found:
         own = HookedTensor(tensor)
         for hook in found:
@@ -123,14 +123,14 @@ class Watching(Updating):
             )
         own = HookedTensor(self)
         if self._is_leaf and self._requires_grad:
-            return RemovableHandle(*hooks.add(self, hook))
+            return RemovableHandle(*leaf_hooks.add(self, hook))
 
         def see(gradient: UOp, through: Set[UOp]) -> UOp | None:
             new = hook(own.gradient(gradient))
             return None if new is None else own.replacing(new)
 
         node = self.uop
-        hooks.attach(self, node)
+        leaf_hooks.attach(self, node)
         return RemovableHandle(*watch(node, see))
 
     def retain_grad(self) -> None:

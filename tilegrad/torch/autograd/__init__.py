@@ -13,18 +13,18 @@ from tilegrad.func import Function as OurFunction
 from tilegrad.func import vmap
 from tilegrad.grad.regions import without_outputs
 from tilegrad.nn.tree import is_tensor
-from tilegrad.tensor.handle.sizes import here
+from tilegrad.tensor.handle.size_arguments import here
 from tilegrad.tensor.handle.tracing import is_transforming
 from tilegrad.tensor.tensor import Tensor as OurTensor
-from tilegrad.torch import modes
-from tilegrad.torch.absent import absent
-from tilegrad.torch.aliases import also_known
+from tilegrad.torch import thread_modes
+from tilegrad.torch.absent_hints import absent
 from tilegrad.torch.anomalies import check_gradients, detect_anomaly, is_looking, set_detect_anomaly
 from tilegrad.torch.autograd import function, functional, graph
 from tilegrad.torch.autograd.checking import gradcheck, gradgradcheck
-from tilegrad.torch.modes import enable_grad, inference_mode, no_grad, set_grad_enabled
+from tilegrad.torch.module_aliases import also_known
 from tilegrad.torch.steps import note
 from tilegrad.torch.tensor import Tensor, as_ours, with_ours
+from tilegrad.torch.thread_modes import enable_grad, inference_mode, no_grad, set_grad_enabled
 
 if TYPE_CHECKING:
     from tilegrad.torch.autograd import profiler
@@ -85,7 +85,7 @@ def grad(
         return _batched(outputs, inputs, _listed(grad_outputs), options)
     wanted = _listed(inputs)
     _check_traced(_listed(outputs), wanted)
-    with modes.enable_grad():
+    with thread_modes.enable_grad():
         if grad_outputs is None and any(each.numel() != 1 for each in _listed(outputs)):
             raise TilegradError(
                 "grad: an output has several elements",
@@ -175,10 +175,10 @@ class Function(OurFunction):
     @classmethod
     def apply(cls, *args: Any) -> Any:
         """What `forward` gives, with the gradient that `backward` gives."""
-        with modes.enable_grad():
+        with thread_modes.enable_grad():
             made = with_ours(super().apply(*args))
         note(made, f"{cls.__name__}Backward", args)
-        if modes.is_grad_enabled() or is_transforming():
+        if thread_modes.is_grad_enabled() or is_transforming():
             return made
         if isinstance(made, tuple):
             return tuple([_without_gradient(each, args) for each in made])

@@ -8,8 +8,8 @@ from typing import Any
 import numpy
 
 from tilegrad.tensor.tensor import Tensor as OurTensor
-from tilegrad.torch import modes
-from tilegrad.torch.creation import tensor
+from tilegrad.torch import thread_modes
+from tilegrad.torch.made_tensors import tensor
 
 __all__ = ["gradcheck", "gradgradcheck"]
 
@@ -82,7 +82,7 @@ def gradgradcheck(
         for number in wanted:
             if not inside[number].requires_grad:
                 inside[number] = inside[number].requires_grad_()
-        with modes.enable_grad():
+        with thread_modes.enable_grad():
             total = sum(
                 (output * seed).sum()
                 for output, seed in zip(_outputs(func, inside), values[len(given) :])
@@ -111,7 +111,7 @@ def _outputs(func: Callable[..., Any], given: list[Any]) -> list[Any]:
 def _gradients(func: Callable[..., Any], given: list[Any], number: int) -> Any:
     """The Jacobian by gradients: a row for each element of the input."""
     columns = []
-    with modes.enable_grad():
+    with thread_modes.enable_grad():
         for output in _outputs(func, given):
             flat = output.reshape(-1)
             for element in range(flat.numel()):
@@ -124,7 +124,7 @@ def _differences(func: Callable[..., Any], given: list[Any], number: int, eps: f
     """The Jacobian by central differences."""
     begin = given[number].detach().numpy().copy()
     rows = []
-    with modes.no_grad():
+    with thread_modes.no_grad():
         for element in range(begin.size):
             values = []
             for step in (eps, -eps):

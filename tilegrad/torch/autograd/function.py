@@ -7,9 +7,9 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from tilegrad.base.absent import as_asked
-from tilegrad.func.function import FunctionContext
+from tilegrad.func.transformed_function import FunctionContext
 from tilegrad.tensor.tensor import Tensor as OurTensor
-from tilegrad.torch.absent import absent
+from tilegrad.torch.absent_hints import absent
 
 if TYPE_CHECKING:
     from tilegrad.torch.autograd import Function as Function

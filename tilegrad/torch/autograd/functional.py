@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from tilegrad.func.tree import flatten
+from tilegrad.func.argument_trees import flatten
 from tilegrad.tensor.tensor import Tensor as OurTensor
 from tilegrad.torch import func as transforms
-from tilegrad.torch.absent import refusing
+from tilegrad.torch.absent_hints import refusing
 from tilegrad.torch.tensor import with_ours
 
 __all__ = ["hessian", "hvp", "jacobian", "jvp", "vhp", "vjp"]

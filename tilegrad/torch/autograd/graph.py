@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from tilegrad.torch.absent import refusing
+from tilegrad.torch.absent_hints import refusing
 
 __all__ = ["disable_saved_tensors_hooks", "save_on_cpu"]
 

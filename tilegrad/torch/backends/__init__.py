@@ -6,9 +6,9 @@ import sys
 from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
-from tilegrad.torch.absent import refusing
-from tilegrad.torch.aliases import also_known
+from tilegrad.torch.absent_hints import refusing
 from tilegrad.torch.backends import cuda, cudnn, mkldnn, mps
+from tilegrad.torch.module_aliases import also_known
 
 __all__ = [
     "cpu", "cuda", "cudnn", "mha", "mkl", "mkldnn", "mps", "nnpack", "openmp", "opt_einsum",

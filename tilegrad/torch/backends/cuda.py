@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from tilegrad.base.config import config, set_switches
 from tilegrad.base.errors import ConfigError
-from tilegrad.torch.absent import refusing
+from tilegrad.torch.absent_hints import refusing
 
 __all__ = [
     "enable_cudnn_sdp", "enable_flash_sdp", "enable_math_sdp", "enable_mem_efficient_sdp",

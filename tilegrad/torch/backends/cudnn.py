@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from tilegrad.torch.absent import refusing
+from tilegrad.torch.absent_hints import refusing
 
 __all__ = [
     "allow_tf32", "benchmark", "benchmark_limit", "deterministic", "enabled", "flags",

@@ -8,7 +8,7 @@ import contextlib
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from tilegrad.torch.absent import refusing
+from tilegrad.torch.absent_hints import refusing
 
 __all__ = ["allow_tf32", "deterministic", "enabled", "flags", "is_available", "verbose"]
 

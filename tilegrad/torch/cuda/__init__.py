@@ -6,11 +6,11 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from tilegrad.device.registry import Device
-from tilegrad.torch.absent import refusing
-from tilegrad.torch.aliases import also_known
+from tilegrad.torch.absent_hints import refusing
 from tilegrad.torch.configuration import OutOfMemoryError
 from tilegrad.torch.cuda import amp
-from tilegrad.torch.devices import has_gpu
+from tilegrad.torch.device_names import has_gpu
+from tilegrad.torch.module_aliases import also_known
 from tilegrad.torch.random import manual_seed
 
 __all__ = [

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from tilegrad.base.dtype import DType, dtypes
 from tilegrad.torch import amp
-from tilegrad.torch.absent import refusing
-from tilegrad.torch.aliases import also_known
+from tilegrad.torch.absent_hints import refusing
 from tilegrad.torch.amp import custom_bwd, custom_fwd
+from tilegrad.torch.module_aliases import also_known
 
 __all__ = ["GradScaler", "autocast", "custom_bwd", "custom_fwd"]
 

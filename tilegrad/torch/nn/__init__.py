@@ -6,7 +6,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from tilegrad.base.absent import as_asked
-from tilegrad.torch.absent import absent
+from tilegrad.torch.absent_hints import absent
 from tilegrad.torch.nn import functional, init, parameter, utils
 from tilegrad.torch.nn.module import Module
 from tilegrad.torch.nn.parallel import DataParallel
@@ -169,7 +169,7 @@ if TYPE_CHECKING:
     from tilegrad.nn import ZeroPad3d as ZeroPad3d
     from tilegrad.torch.nn.synchronized import SyncBatchNorm as SyncBatchNorm
 else:
-    from tilegrad.torch.nn.layers import layers
+    from tilegrad.torch.nn.derived_layers import layers
 
     globals().update(layers())
 

@@ -7,7 +7,7 @@ import enum
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from tilegrad.torch.absent import refusing
+from tilegrad.torch.absent_hints import refusing
 
 __all__ = ["SDPBackend", "sdpa_kernel"]
 

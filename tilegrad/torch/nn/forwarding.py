@@ -10,9 +10,9 @@ from collections.abc import Callable
 from typing import Any
 
 from tilegrad.base.errors import ConfigError
-from tilegrad.tensor.handle.sizes import here
+from tilegrad.tensor.handle.size_arguments import here
 from tilegrad.tensor.tensor import Tensor as OurTensor
-from tilegrad.torch import modes
+from tilegrad.torch import thread_modes
 from tilegrad.torch.autocast_methods import AUTOCAST_FROM, from_float32, one_dtype
 from tilegrad.torch.expecting import refused_as_tensor
 from tilegrad.torch.indices import refuse_negative
@@ -23,7 +23,7 @@ from tilegrad.torch.tensor import Tensor, with_ours
 
 __all__ = ["asked_by_rows", "forwarded", "in_place", "of_some_axis", "taken_by"]
 
-_state = modes.state
+_state = thread_modes.state
 # Products, which autocast computes in its own dtype; losses and the like come from float32.
 _PRODUCTS = frozenset([
     "conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d",

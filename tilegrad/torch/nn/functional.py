@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from tilegrad.nn import functional as ours
-from tilegrad.torch.absent import refusing
+from tilegrad.torch.absent_hints import refusing
 from tilegrad.torch.nn.forwarding import asked_by_rows, forwarded, in_place, of_some_axis
 
 if TYPE_CHECKING:

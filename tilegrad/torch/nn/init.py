@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from tilegrad.base.absent import as_asked
 from tilegrad.nn import init as ours
-from tilegrad.torch import modes
-from tilegrad.torch.absent import absent
+from tilegrad.torch import thread_modes
+from tilegrad.torch.absent_hints import absent
 from tilegrad.torch.streams import drawing
 from tilegrad.torch.tensor import Tensor
 
@@ -33,7 +33,7 @@ else:
     def _forwarded(function: Any) -> Any:
         @functools.wraps(function)
         def write(tensor: Any, *args: Any, generator: Any = None, **options: Any) -> Any:
-            with modes.no_grad(), drawing(generator):
+            with thread_modes.no_grad(), drawing(generator):
                 return function(tensor, *args, **options)
 
         return write
@@ -48,7 +48,7 @@ def sparse_(tensor: Tensor, sparsity: float, std: float = 0.01, generator: Any =
     """Normal, with a share `sparsity` of each column zero, at random rows."""
     rows, columns = tensor.shape
     zeros = -(-int(sparsity * rows * 1_000_000) // 1_000_000)
-    with modes.no_grad(), drawing(generator):
+    with thread_modes.no_grad(), drawing(generator):
         normal_(tensor, 0.0, std)
         order = Tensor.rand(rows, columns).argsort(0)
         return tensor._update((order >= zeros).where(tensor, 0.0))

@@ -13,14 +13,14 @@ from tilegrad.base.errors import DataError, KindError, TilegradError
 from tilegrad.nn import module as ours
 from tilegrad.nn.state import load_cast
 from tilegrad.nn.tree import children_of, is_buffer, is_tensor
-from tilegrad.tensor.handle.sizes import here
+from tilegrad.tensor.handle.size_arguments import here
 from tilegrad.tensor.tensor import Tensor as OurTensor
-from tilegrad.torch.absent import Advising
+from tilegrad.torch.absent_hints import Advising
 from tilegrad.torch.capturing import compiled
-from tilegrad.torch.devices import is_meta, name_of
+from tilegrad.torch.device_names import is_meta, name_of
+from tilegrad.torch.nn.module_printing import arguments_of, text_of
 from tilegrad.torch.nn.parameter import is_parameter, marked
-from tilegrad.torch.nn.printing import arguments_of, text_of
-from tilegrad.torch.sizes import Size
+from tilegrad.torch.size import Size
 from tilegrad.torch.tensor import Tensor, as_ours
 
 __all__ = ["Module", "adopted", "check_module"]

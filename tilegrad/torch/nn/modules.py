@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from tilegrad.torch import nn
-from tilegrad.torch.aliases import also_known
+from tilegrad.torch.module_aliases import also_known
 
 __all__ = [
     "RNNBase", "RNNCellBase", "_BatchNorm", "_ConvNd", "_DropoutNd", "_InstanceNorm", "_Loss",

@@ -5,8 +5,8 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, Any
 
-from tilegrad.torch.absent import refusing
-from tilegrad.torch.aliases import also_known
+from tilegrad.torch.absent_hints import refusing
+from tilegrad.torch.module_aliases import also_known
 from tilegrad.torch.nn.module import Module
 
 __all__ = ["DataParallel"]

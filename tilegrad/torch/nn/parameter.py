@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 from tilegrad.base.errors import UnsupportedError
 from tilegrad.nn.tree import Paired
 from tilegrad.tensor.handle.aliases import is_alone
-from tilegrad.tensor.handle.sizes import here
+from tilegrad.tensor.handle.size_arguments import here
 from tilegrad.tensor.tensor import Tensor as OurTensor
-from tilegrad.torch import modes
-from tilegrad.torch.absent import refusing
+from tilegrad.torch import thread_modes
+from tilegrad.torch.absent_hints import refusing
 from tilegrad.torch.complex import Complex
 from tilegrad.torch.tensor import Tensor, as_ours
 
@@ -56,7 +56,7 @@ class Parameter(Tensor, metaclass=_ParameterKind):
 
         def __new__(cls, data: Any = None, requires_grad: bool = True) -> Tensor:
             if isinstance(data, Complex):
-                with modes.enable_grad():
+                with thread_modes.enable_grad():
                     made: Any = Complex(marked(data.pair.detach(), requires_grad))
                     return made
             if isinstance(data, Paired):
@@ -66,7 +66,7 @@ class Parameter(Tensor, metaclass=_ParameterKind):
                     fix="hold its values, torch.nn.Parameter(data.values()), and make the sparse "
                     "tensor of them where it is used",
                 )
-            with modes.enable_grad():
+            with thread_modes.enable_grad():
                 if not isinstance(data, OurTensor):
                     return marked(Tensor(data), requires_grad)
                 # It is an alias of what it is made of. Of what nobody else has it is a copy, which

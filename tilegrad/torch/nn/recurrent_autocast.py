@@ -11,8 +11,8 @@ from __future__ import annotations
 from typing import Any
 
 from tilegrad.base.dtype_promotion import promote
-from tilegrad.torch.modes import autocast_dtype
 from tilegrad.torch.tensor import Tensor, with_ours
+from tilegrad.torch.thread_modes import autocast_dtype
 
 __all__ = ["results_in_autocast", "states_in_autocast"]
 

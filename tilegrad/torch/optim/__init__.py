@@ -7,9 +7,9 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from tilegrad.nn import optim as ours
-from tilegrad.torch import modes
-from tilegrad.torch.absent import refusing
-from tilegrad.torch.aliases import also_known
+from tilegrad.torch import thread_modes
+from tilegrad.torch.absent_hints import refusing
+from tilegrad.torch.module_aliases import also_known
 from tilegrad.torch.optim import lr_scheduler, optimizer, swa_utils
 from tilegrad.torch.optim.base import Optimizer, stepping
 
@@ -99,7 +99,7 @@ class LBFGS(Optimizer, ours.LBFGS):
 
         def with_gradients() -> Any:
             assert closure is not None
-            with modes.enable_grad():
+            with thread_modes.enable_grad():
                 return closure()
 
         return stepping(super(Optimizer, self).step, with_gradients if closure else None)

@@ -13,15 +13,15 @@ from typing import Any
 
 from tilegrad.base.errors import ConfigError
 from tilegrad.nn.optim import Optimizer as Ours
-from tilegrad.nn.optim import counting
+from tilegrad.nn.optim import step_counts
 from tilegrad.nn.tree import Paired
-from tilegrad.tensor.handle.sizes import here
+from tilegrad.tensor.handle.size_arguments import here
 from tilegrad.tensor.tensor import Tensor as OurTensor
 from tilegrad.tensor.writing.watching import RemovableHandle
-from tilegrad.torch import modes
-from tilegrad.torch.absent import Advising
+from tilegrad.torch import thread_modes
+from tilegrad.torch.absent_hints import Advising
 from tilegrad.torch.complex import Complex
-from tilegrad.torch.optim.groups import GroupView, options_of, without_effect
+from tilegrad.torch.optim.parameter_groups import GroupView, options_of, without_effect
 from tilegrad.torch.optim.parameter_states import States
 from tilegrad.torch.optim.states import as_shown, completed, steps_in
 from tilegrad.torch.tensor import as_ours, written
@@ -94,7 +94,7 @@ class Optimizer(Advising, Ours):
         if len(params) == len(self.params) and len(groups) == len(self._param_groups):
             if all(map(is_, params, self.params)) and all(map(is_, groups, self._param_groups)):
                 return
-        counting.regroup(self, groups)
+        step_counts.regroup(self, groups)
         for tensor in [each for each in self._states_to_come if any(each is p for p in params)]:
             self.state[tensor] = self._states_to_come.pop(tensor)
 
@@ -344,7 +344,7 @@ class Optimizer(Advising, Ours):
         """Move each parameter that has a gradient; gives what `closure`, called first, gives."""
         loss = None
         if closure is not None:
-            with modes.enable_grad():
+            with thread_modes.enable_grad():
                 loss = closure()
         self._follow_groups()
         if any(tensor.grad is not None for tensor in self.params):
@@ -427,9 +427,9 @@ def _as_pairs(state_dict: Mapping[str, Any]) -> dict[str, Any]:
 
 def stepping(step: Callable[..., Any], *args: Any) -> Any:
     """What `step` gives, which writes to parameters and computes them."""
-    before, modes.state.is_stepping = modes.state.is_stepping, True
+    before, thread_modes.state.is_stepping = thread_modes.state.is_stepping, True
     try:
-        with modes.enable_grad():
+        with thread_modes.enable_grad():
             return step(*args)
     finally:
-        modes.state.is_stepping = before
+        thread_modes.state.is_stepping = before

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 from tilegrad.base.errors import ConfigError
 from tilegrad.nn import schedulers as ours
-from tilegrad.tensor.handle.sizes import here
-from tilegrad.torch.absent import refusing
-from tilegrad.torch.optim.groups import as_number
-from tilegrad.torch.optim.plateau import ReduceLROnPlateau
+from tilegrad.tensor.handle.size_arguments import here
+from tilegrad.torch.absent_hints import refusing
+from tilegrad.torch.optim.parameter_groups import as_number
+from tilegrad.torch.optim.reduce_on_plateau import ReduceLROnPlateau
 from tilegrad.torch.optim.schedule_states import from_pytorch, shown_in_groups, to_pytorch
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ import copy
 from collections.abc import Iterator, MutableMapping
 from typing import Any
 
-from tilegrad.nn.optim import counting
+from tilegrad.nn.optim import step_counts
 from tilegrad.tensor.tensor import Tensor as OurTensor
 from tilegrad.torch.tensor import as_ours
 
@@ -125,7 +125,7 @@ class State(_Shown):
             # A program may write to it: it is that of this parameter alone then.
             index = self._index
             others = [each for each in range(len(self._optimizer.params)) if each != index]
-            counting.separate(self._optimizer, others)
+            step_counts.separate(self._optimizer, others)
             return as_ours(self._counts()["step"].reshape(()))
         slot = self._slot(name)
         if slot is not None and slot[self._index] is not None:
@@ -140,7 +140,7 @@ class State(_Shown):
         optimizer._with_state[self._parameter] = None
         slot = self._slot(name)
         if name == "step" and "step" in self._counts():
-            counting.restart(optimizer, index, int(value))
+            step_counts.restart(optimizer, index, int(value))
         elif slot is not None:
             first = optimizer._zeros(self._parameter)
             given = value if isinstance(value, OurTensor) else first.full_like(value)
@@ -159,7 +159,7 @@ class State(_Shown):
         slot = self._slot(name)
         group = self._optimizer._param_groups[self._optimizer._group_of[index]]
         if name == "step":
-            counting.restart(self._optimizer, index)
+            step_counts.restart(self._optimizer, index)
         elif slot is not None:
             slot[index] = self._optimizer._first_state(self._parameter, group).get(
                 self._attributes[name]
@@ -178,7 +178,7 @@ class State(_Shown):
         first = optimizer._first_state(self._parameter, group)
         for attribute, _ in optimizer._slots:
             getattr(optimizer, attribute)[index] = first.get(attribute)
-        counting.restart(optimizer, index)
+        step_counts.restart(optimizer, index)
         self._own.clear()
         optimizer._with_state.pop(self._parameter, None)
 

@@ -7,8 +7,8 @@ from __future__ import annotations
 from typing import Any
 
 from tilegrad.tensor.tensor import Tensor as OurTensor
-from tilegrad.torch.creation import tensor
-from tilegrad.torch.optim.groups import as_number
+from tilegrad.torch.made_tensors import tensor
+from tilegrad.torch.optim.parameter_groups import as_number
 from tilegrad.torch.tensor import as_ours
 
 __all__ = ["as_shown", "completed", "steps_in"]

@@ -7,9 +7,9 @@ import math
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
-from tilegrad.torch import modes
-from tilegrad.torch.absent import refusing
-from tilegrad.torch.creation import tensor
+from tilegrad.torch import thread_modes
+from tilegrad.torch.absent_hints import refusing
+from tilegrad.torch.made_tensors import tensor
 from tilegrad.torch.nn.module import Module
 from tilegrad.torch.optim.lr_scheduler import LRScheduler
 from tilegrad.torch.tensor import Tensor
@@ -66,7 +66,7 @@ class AveragedModel(Module):
         pairs = list(zip(self.module.parameters(), model.parameters()))
         buffers = list(zip(self.module.buffers(), model.buffers()))
         count = int(self.n_averaged.item())
-        with modes.no_grad():
+        with thread_modes.no_grad():
             for mine, other in [*pairs, *(buffers if self.use_buffers else ())]:
                 if count == 0 or not mine.dtype.is_float:
                     new = other.detach()
@@ -127,7 +127,7 @@ def update_bn(loader: Iterable[Any], model: Any, device: Any = None) -> None:
         each.reset_running_stats()
         each.momentum = None
     model.train()
-    with modes.no_grad():
+    with thread_modes.no_grad():
         for batch in loader:
             model(batch[0] if isinstance(batch, (list, tuple)) else batch)
             for each in norms:

@@ -19,8 +19,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-from tilegrad.torch.absent import refusing
-from tilegrad.torch.aliases import also_known
+from tilegrad.torch.absent_hints import refusing
+from tilegrad.torch.module_aliases import also_known
 from tilegrad.torch.profiler.events import EventList
 from tilegrad.torch.profiler.recorder import Recorder, record_function
 

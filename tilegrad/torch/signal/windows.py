@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 import numpy
 import numpy.typing
 
-from tilegrad.torch.absent import refusing
+from tilegrad.torch.absent_hints import refusing
 from tilegrad.torch.configuration import get_default_dtype
-from tilegrad.torch.creation import tensor
+from tilegrad.torch.made_tensors import tensor
 from tilegrad.torch.tensor import Tensor
 
 __all__ = [

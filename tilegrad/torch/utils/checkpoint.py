@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tilegrad.func import checkpoint as ours
-from tilegrad.torch.absent import refusing
+from tilegrad.torch.absent_hints import refusing
 from tilegrad.torch.tensor import with_ours
 
 __all__ = ["CheckpointError", "checkpoint", "checkpoint_sequential", "noop_context_fn"]

@@ -5,9 +5,10 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING
 
-from tilegrad.torch.absent import refusing
-from tilegrad.torch.aliases import also_known
-from tilegrad.torch.utils.datasets import (
+from tilegrad.torch.absent_hints import refusing
+from tilegrad.torch.module_aliases import also_known
+from tilegrad.torch.utils.dataloader import DataLoader, get_worker_info
+from tilegrad.torch.utils.dataset import (
     BatchSampler,
     ChainDataset,
     ConcatDataset,
@@ -26,7 +27,6 @@ from tilegrad.torch.utils.datasets import (
     default_convert,
     random_split,
 )
-from tilegrad.torch.utils.loader import DataLoader, get_worker_info
 
 __all__ = [
     "BatchSampler", "ChainDataset", "ConcatDataset", "DataLoader", "Dataset", "DistributedSampler",

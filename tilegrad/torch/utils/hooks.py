@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tilegrad.tensor.writing.watching import RemovableHandle as RemovableHandle
-from tilegrad.torch.absent import refusing
+from tilegrad.torch.absent_hints import refusing
 
 __all__ = ["RemovableHandle"]
 

@@ -17,9 +17,9 @@ from tilegrad.nn.utils import get_total_norm as _get_total_norm
 from tilegrad.nn.utils import parameters_to_vector as _parameters_to_vector
 from tilegrad.nn.utils import vector_to_parameters as _vector_to_parameters
 from tilegrad.nn.utils.fusion import fused_weights
-from tilegrad.torch import modes
-from tilegrad.torch.absent import refusing
-from tilegrad.torch.aliases import also_known
+from tilegrad.torch import thread_modes
+from tilegrad.torch.absent_hints import refusing
+from tilegrad.torch.module_aliases import also_known
 from tilegrad.torch.nn import init
 from tilegrad.torch.nn.parameter import marked
 from tilegrad.torch.nn.utils import parametrizations, parametrize, prune, rnn
@@ -91,7 +91,7 @@ def parameters_to_vector(parameters: Any) -> Tensor:
 
 def vector_to_parameters(vec: Tensor, parameters: Any) -> None:
     """Write the slices of a vector to parameters."""
-    with modes.no_grad():
+    with thread_modes.no_grad():
         _vector_to_parameters(vec, parameters)
 
 

@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING
 
 from tilegrad.nn.utils import parametrizations as ours
-from tilegrad.torch.absent import refusing
+from tilegrad.torch.absent_hints import refusing
 from tilegrad.torch.nn.utils.marking import marking
 
 __all__ = ["orthogonal", "spectral_norm", "weight_norm"]

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 from tilegrad.nn.utils import parametrize as ours
 from tilegrad.nn.utils.parametrize import ParametrizationList, cached, is_parametrized
-from tilegrad.torch.absent import refusing
+from tilegrad.torch.absent_hints import refusing
 from tilegrad.torch.nn.parameter import is_parameter, marked
 from tilegrad.torch.nn.utils.marking import marking
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from tilegrad.torch import modes
-from tilegrad.torch.absent import refusing
+from tilegrad.torch import thread_modes
+from tilegrad.torch.absent_hints import refusing
 from tilegrad.torch.tensor import Tensor, as_ours
 
 __all__ = [
@@ -107,7 +107,7 @@ class BasePruningMethod:
             raise ValueError(
                 f"importance_scores should have the same shape as parameter {name} of {module}"
             )
-        with modes.no_grad():
+        with thread_modes.no_grad():
             found = hook.compute_mask(scores.detach(), mask.detach()).to(original.dtype)
         if before is None:
             delattr(module, name)
@@ -130,7 +130,7 @@ class BasePruningMethod:
     def remove(self, module: Any) -> None:
         """Let the pruned tensor be an ordinary parameter again, with its zeros."""
         name = self._tensor_name
-        with modes.no_grad():
+        with thread_modes.no_grad():
             value = self.apply_mask(module).detach().clone()
         original = getattr(module, f"{name}_orig")
         for each in (name, f"{name}_orig", f"{name}_mask"):
@@ -349,7 +349,7 @@ def global_unstructured(
     """
     pairs: Sequence[tuple[Any, str]] = list(parameters)
     given = importance_scores or {}
-    with modes.no_grad():
+    with thread_modes.no_grad():
         scores, masks = [], []
         for module, name in pairs:
             tensor = getattr(module, name)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from tilegrad.nn.utils import rnn as ours
 from tilegrad.tensor.tensor import Tensor as OurTensor
-from tilegrad.torch.absent import refusing
+from tilegrad.torch.absent_hints import refusing
 from tilegrad.torch.tensor import Tensor, as_ours, with_ours
 
 __all__ = [

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from tilegrad.torch.absent import refusing
+from tilegrad.torch.absent_hints import refusing
 from tilegrad.torch.func import functional_call
 
 __all__ = ["functional_call"]

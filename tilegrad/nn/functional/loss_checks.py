@@ -1,0 +1,28 @@
+"""What every loss checks of its arguments, and how it is folded to one number."""
+
+from __future__ import annotations
+
+from tilegrad.base.errors import ShapeError
+from tilegrad.tensor.handle.core import check_tensors, describe
+from tilegrad.tensor.handle.size_arguments import here, same_shape, show_shape
+from tilegrad.tensor.tensor import Tensor
+
+__all__ = ["check_shapes", "reduced"]
+
+
+def check_shapes(name: str, input: Tensor, target: Tensor) -> None:
+    """Raise ShapeError unless both have one shape: stretching one to the other hides a mistake."""
+    check_tensors(name, input, target)
+    if not same_shape(input.shape, target.shape):
+        raise ShapeError(
+            f"{name}: shapes differ: {show_shape(input.shape)} and {show_shape(target.shape)}",
+            input=describe(input.uop),
+            target=describe(target.uop),
+            line=here(),
+            rule="both have one shape; expand() one where it is to be repeated",
+        )
+
+
+def reduced(name: str, loss: Tensor, reduction: str) -> Tensor:
+    """The mean or the sum of `loss`, or itself. Raises ConfigError for another `reduction`."""
+    return loss._reduced(name, reduction)

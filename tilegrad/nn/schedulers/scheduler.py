@@ -1,0 +1,168 @@
+"""What schedulers share: a count on the device, and the rates that are written from it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from tilegrad.base.dtype import dtypes
+from tilegrad.base.errors import ConfigError, DataError, KindError, article
+from tilegrad.nn.optim import Optimizer
+from tilegrad.tensor.handle.size_arguments import here
+from tilegrad.tensor.storage import writes
+from tilegrad.tensor.tensor import Tensor
+
+__all__ = ["LRScheduler", "at_least_one", "cosine", "power", "restore", "saved"]
+
+
+class LRScheduler:
+    """Base of schedulers: a subclass defines `_rate`, the rate of step t (a float32 tensor of one
+    element) of a group whose first rate is `base`.
+
+    Args:
+        optimizer: the optimizer whose rates are moved; each group has its own base rate.
+
+    Shape: rates are tensors of one element, (1,), float32.
+
+    Raises KindError for what is no optimizer, NotImplementedError where `_rate` is not defined.
+
+    >>> opt = nn.optim.SGD([Tensor.ones(2)], lr=1.0)
+    >>> schedule = nn.schedulers.StepLR(opt, step_size=2, gamma=0.5)
+    >>> [(schedule.step(), opt.lr.item())[1] for _ in range(4)]
+    [1.0, 0.5, 0.5, 0.25]
+    """
+
+    # Whether the count alone says what the rates are.
+    is_counted: ClassVar[bool] = True
+
+    def __init__(self, optimizer: Optimizer):
+        check_optimizer(type(self).__name__, optimizer)
+        self.optimizer = optimizer
+        # As in PyTorch, a second scheduler of the same optimizer has the rates before the first.
+        for group in optimizer._param_groups:
+            group.setdefault("initial_lr", float(group["lr"].item()))
+        self.base_lrs = [float(group["initial_lr"]) for group in optimizer._param_groups]
+        device = optimizer.lr.device
+        self.count = Tensor([0], device=device, dtype=dtypes.int32, requires_grad=False).realize()
+        self._write()
+
+    @property
+    def last_epoch(self) -> int:
+        """How many steps there were; to ask waits for the device."""
+        return int(self.count.item())
+
+    def get_last_lr(self) -> list[float]:
+        """The rate of each group; to ask waits for the device."""
+        return [float(group["lr"].item()) for group in self.optimizer._param_groups]
+
+    def step(self) -> None:
+        """Go on by one step: write the rate of each group."""
+        self.count.assign(self.count + 1)
+        self._write()
+
+    def state_dict(self) -> dict[str, Any]:
+        """The counts and first rates, as numbers and lists; to ask waits for the device.
+
+        >>> schedule = nn.schedulers.StepLR(nn.optim.SGD([Tensor.ones(2)], lr=0.5), step_size=2)
+        >>> schedule.step(); schedule.state_dict()
+        {'base_lrs': [0.5], 'count': [1]}
+        """
+        return {"base_lrs": list(self.base_lrs), **saved(self)}
+
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        """Go on from what `state_dict` gave: write the counts, and the rate of each group.
+
+        Raises DataError where something is missing, or is for another number of groups.
+        """
+        rates = state_dict.get("base_lrs", ())
+        if len(rates) != len(self.base_lrs):
+            raise DataError(
+                f"{type(self).__name__}.load_state_dict: {len(rates)} rates for "
+                f"{len(self.base_lrs)} groups",
+                line=here(),
+            )
+        restore(self, state_dict)
+        self.base_lrs = [float(rate) for rate in rates]
+        self._write()
+
+    def _write(self) -> None:
+        written = [self.count]
+        t = self.count.cast(dtypes.float32)
+        for group, new in zip(self.optimizer._param_groups, self._rates(t)):
+            rate: Tensor = group["lr"]
+            written.append(rate.assign(new.cast(rate.dtype)))
+        written += [memory.assign(new.cast(memory.dtype)) for memory, new in self._others(t)]
+        writes.realize_written(written)
+
+    def _rates(self, t: Tensor) -> list[Tensor]:
+        """The rate of each group at step t."""
+        return [self._rate(t, base) for base in self.base_lrs]
+
+    def _others(self, t: Tensor) -> list[tuple[Tensor, Tensor]]:
+        """What else is written for step t: memory, and its new value."""
+        return []
+
+    def _rate(self, t: Tensor, base: float) -> Tensor:
+        raise NotImplementedError
+
+
+def saved(scheduler: object) -> dict[str, Any]:
+    """The tensors that a scheduler keeps, as lists."""
+    own = {name: item for name, item in vars(scheduler).items() if isinstance(item, Tensor)}
+    return {name: tensor.tolist() for name, tensor in own.items()}
+
+
+def restore(scheduler: object, state: Mapping[str, Any]) -> None:
+    """Write what `saved` gave."""
+    own = {name: item for name, item in vars(scheduler).items() if isinstance(item, Tensor)}
+    missing = [name for name in own if name not in state]
+    if missing:
+        raise DataError(
+            f"{type(scheduler).__name__}.load_state_dict: missing: {', '.join(missing)}",
+            line=here(),
+        )
+    if own:
+        Tensor.realize(
+            *[
+                tensor.assign(Tensor(state[name], dtype=tensor.dtype, device=tensor.device))
+                for name, tensor in own.items()
+            ]
+        )
+
+
+def power(base: float, exponent: Tensor) -> Tensor:
+    """base^exponent, for a base that is a number at least 0."""
+    if base <= 0:
+        return exponent.eq(0).where(exponent * 0 + 1.0, 0.0)
+    return (exponent * math.log(base)).exp()
+
+
+def cosine(first: float, last: float, share: Tensor) -> Tensor:
+    """Half a cosine from `first` to `last` as `share` goes from 0 to 1, and on."""
+    return ((share * math.pi).cos() + 1) * ((first - last) / 2) + last
+
+
+def at_least_one(name: str, **values: int) -> None:
+    for key, value in values.items():
+        if value < 1:
+            raise ConfigError(f"{name}: {key} must be at least 1, not {value}", line=here())
+
+
+def in_range(name: str, least: float, most: float, **values: float) -> None:
+    """Raises ConfigError for a value that does not lie between `least` and `most`."""
+    for key, value in values.items():
+        if not least <= value <= most:
+            raise ConfigError(
+                f"{name}: {key} must lie between {least} and {most}, not {value}", line=here()
+            )
+
+
+def check_optimizer(name: str, optimizer: object) -> None:
+    """Raises KindError for what is no optimizer."""
+    if not isinstance(optimizer, Optimizer):
+        raise KindError(
+            f"{name}: {article(type(optimizer).__name__)} is no optimizer",
+            line=here(),
+            remedy="pass the optimizer first, as nn.optim.SGD(nn.state.get_parameters(model))",
+        )

@@ -1,0 +1,184 @@
+"""The passes on a whole graph, before it is cut into kernels: a list, each with the reason for its
+position.
+
+Each takes and leaves a graph of tensor ops. Those that replace single nodes go through the graph
+once, sources first, and cost nothing where it has none of their ops. `python -m tilegrad show FILE
+--after schedule.NAME` prints what a pass of the list leaves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
+
+from tilegrad.base.dtype import DType, dtypes
+from tilegrad.base.trace import PassRecord, trace
+from tilegrad.ir.op import Ops
+from tilegrad.ir.uop import UOp, toposort
+from tilegrad.schedule.channels import channels_innermost
+from tilegrad.schedule.empty import REDUCING, made_of_nothing
+from tilegrad.schedule.one_hot import as_scatter
+from tilegrad.schedule.one_row import as_mask
+from tilegrad.schedule.over_blocks import over_blocks
+from tilegrad.schedule.scans import in_slices
+from tilegrad.schedule.scatter_collisions import with_exact_sums
+from tilegrad.schedule.split_reductions import in_two_steps
+from tilegrad.schedule.versions import store_old_versions
+from tilegrad.target import Target
+
+__all__ = ["PASSES", "GraphDevices", "Prepared", "prepare"]
+
+
+@dataclass(frozen=True)
+class GraphDevices:
+    """What the passes ask of the devices of a graph: their targets, and which one a node has."""
+
+    targets: Collection[Target]
+    target_of: Callable[[UOp], Target]
+
+    @cached_property
+    def blocks(self) -> int:
+        """The blocks of lanes that keep the largest busy; 0 where none has blocks."""
+        return max((target.busy_blocks for target in self.targets), default=0)
+
+    @cached_property
+    def multiprocessors(self) -> int:
+        return max((target.multiprocessors for target in self.targets), default=0)
+
+    @cached_property
+    def warps(self) -> int:
+        """The warps that keep the largest busy."""
+        return max((target.busy_warps for target in self.targets), default=0)
+
+    @cached_property
+    def has_doubles(self) -> bool:
+        return all(target.supports(dtypes.float64) for target in self.targets)
+
+    @cached_property
+    def of_units(self) -> set[DType]:
+        """The dtypes whose products run on matrix units."""
+        return {dtype for target in self.targets for dtype in target.short_products}
+
+
+Rewritten = tuple[UOp, dict[UOp, UOp]]
+"""The graph, and for each node of it the one that it came from, where a pass has changed it."""
+
+Pass = Callable[[UOp, Sequence[UOp], GraphDevices], Rewritten]
+"""A pass takes the root and all nodes, sources first."""
+
+Rewrite = Callable[[UOp, GraphDevices], UOp | None]
+
+
+def _each(ops: Collection[Ops], rewrite: Rewrite) -> Pass:
+    """The pass that replaces each node of `ops` by what `rewrite` gives for it, if it is not
+    None.
+    """
+
+    def apply(sink: UOp, nodes: Sequence[UOp], devices: GraphDevices) -> Rewritten:
+        made: dict[UOp, UOp] = {}
+        came_from: dict[UOp, UOp] = {}
+        for node in nodes:
+            fresh = node
+            if made:
+                src = tuple([made.get(source, source) for source in node.src])
+                fresh = node if src == node.src else node.replace(src=src)
+            if node.op in ops:
+                fresh = rewrite(fresh, devices) or fresh
+            if fresh is node:
+                continue
+            came_from = came_from or dict(zip(nodes, nodes))
+            made[node] = fresh
+            for step in toposort([fresh], stop=came_from.__contains__):
+                if step not in came_from:
+                    came_from[step] = node
+                    step.origin = step.origin or node.origin
+        return made.get(sink, sink), came_from
+
+    return apply
+
+
+_VERSIONS = "schedule.versions"
+_REDUCE, _SCAN, _ADD_ROWS = (Ops.REDUCE_AXIS,), (Ops.PREFIX_AXIS,), (Ops.SCATTER_ADD,)
+
+PASSES: tuple[tuple[str, Pass], ...] = (
+    # First: no other pass needs to understand an axis without elements.
+    ("schedule.empty", _each(REDUCING, lambda node, devices: made_of_nothing(node))),
+    # Before split, which has a slice of a sum in each block: it looks at the operands' memory.
+    (
+        "schedule.channels",
+        _each(_REDUCE, lambda node, devices: channels_innermost(node, devices.target_of)),
+    ),
+    # Before split: a sum that becomes rows added by index is none any more.
+    ("schedule.one_hot", _each(_REDUCE, lambda node, devices: as_scatter(node))),
+    ("schedule.split", _each(_REDUCE, lambda node, devices: _split(node, devices))),
+    (
+        "schedule.scan_slices",
+        _each(
+            _SCAN,
+            lambda node, devices: in_slices(
+                node, has_lanes=devices.blocks > 0, warps=devices.warps
+            ),
+        ),
+    ),
+    # Before exact_sums: one row meets no other.
+    ("schedule.one_row", _each(_ADD_ROWS, lambda node, devices: as_mask(node))),
+    # After one_hot, which adds rows; after scan_slices, as it scans short vectors of its own.
+    ("schedule.exact_sums", _each(_ADD_ROWS, lambda node, devices: _exact(node, devices))),
+    # Last: what other passes make reads a version of memory, too.
+    (_VERSIONS, lambda sink, nodes, devices: store_old_versions(sink, nodes)),
+)
+# Those that a graph needs in any case; NOOPT leaves out the others.
+_PLAIN = ("schedule.empty", "schedule.exact_sums", _VERSIONS)
+
+
+def _split(node: UOp, devices: GraphDevices) -> UOp | None:
+    if devices.blocks:
+        return over_blocks(node, devices.blocks, devices.multiprocessors, devices.of_units)
+    return in_two_steps(node)
+
+
+def _exact(node: UOp, devices: GraphDevices) -> UOp | None:
+    return with_exact_sums(node) if devices.has_doubles else None
+
+
+class Prepared(NamedTuple):
+    """A graph behind the passes.
+
+    Attributes:
+        sink: its root.
+        nodes: its nodes, sources first.
+        came_from: for each of them, the node of the graph that came.
+        old_versions: the values that are stored because their memory is overwritten.
+    """
+
+    sink: UOp
+    nodes: list[UOp]
+    came_from: dict[UOp, UOp]
+    old_versions: set[UOp]
+
+
+def prepare(sink: UOp, given: Sequence[UOp], devices: GraphDevices, *, plain: bool) -> Prepared:
+    """Run the passes on a graph, whose nodes are `given`, those alone that a plan needs in any case
+    where it is `plain`.
+    """
+    record = trace.get()
+    nodes = list(given)
+    came_from = dict(zip(nodes, nodes))
+    old_versions: set[UOp] = set()
+    for name, apply in PASSES:
+        if plain and name not in _PLAIN:
+            continue
+        before = sink
+        sink, last = apply(before, nodes, devices)
+        if record is not None:
+            record.append(PassRecord(name, before, sink))
+        if sink is before:
+            continue
+        nodes = list(toposort([sink]))
+        came_from = {node: came_from[last[node]] for node in nodes}
+        if name == _VERSIONS:
+            stored = [node for node in nodes if node.op is Ops.CONTIGUOUS]
+            old_versions = {node for node in stored if last[node].op is not Ops.CONTIGUOUS}
+    return Prepared(sink, nodes, came_from, old_versions)

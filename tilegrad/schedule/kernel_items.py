@@ -1,0 +1,250 @@
+"""Kernels of stored values: each is built once, whatever the number of equal ones in a graph.
+
+A kernel is known by what it computes (`region.py`) before it is built, and by its graph before it
+is finished: layers of a network that are alike have one. Buffers are numbers here, so that equal
+kernels differ in the numbers that their items hold.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable
+from typing import NamedTuple
+
+from tilegrad.ir.lengths import extent_of
+from tilegrad.ir.op import Axis, Ops
+from tilegrad.ir.rules import simplify
+from tilegrad.ir.uop import UOp, toposort
+from tilegrad.schedule.cost import elements
+from tilegrad.schedule.finish import finish, renumbered
+from tilegrad.schedule.fitting import fitting
+from tilegrad.schedule.graph_passes import Prepared
+from tilegrad.schedule.inlining import Fusion
+from tilegrad.schedule.items import BufferSpec
+from tilegrad.schedule.kernel_graphs import KernelBuilder, flat_index, maximum_shape
+from tilegrad.schedule.order import UnorderedItem
+from tilegrad.schedule.own_names import with_own_draws, with_own_offsets
+from tilegrad.schedule.random_words import random_variables
+from tilegrad.schedule.region import KernelRegion, region_of
+from tilegrad.target import Target
+
+__all__ = ["KernelItems"]
+
+
+class _Made(NamedTuple):
+    """A kernel that was built, for equal ones: -1 is the memory that it writes, other memory has
+    the number that it has in the key of the region. `needs` are positions in the region.
+    """
+
+    ast: UOp
+    reads: tuple[int, ...]
+    needs: tuple[int, ...]
+    draws: tuple[int, ...]
+    offset_names: tuple[str, ...]
+
+
+class KernelItems:
+    """The items of a schedule in no order yet, and the kernels among them.
+
+    Attributes:
+        nodes: the nodes of the graph; `position` has, for each of them, an index of `given`, the
+            nodes of the graph as it came.
+        fusion: which values are stored, and why.
+        device, targets: the device of each node, and the target of each device.
+        buffers, memory: the buffers of the schedule, and the number of each stored value's.
+        items: what was made so far.
+    """
+
+    def __init__(
+        self,
+        given: list[UOp],
+        prepared: Prepared,
+        fusion: Fusion,
+        device: dict[UOp, str],
+        targets: dict[str, Target],
+        *,
+        plain: bool,
+    ):
+        self.nodes = prepared.nodes
+        position = {node: number for number, node in enumerate(given)}
+        self.position = {node: position[prepared.came_from[node]] for node in self.nodes}
+        self.fitting = fitting(given)
+        self.fusion, self.device, self.targets, self.plain = fusion, device, targets, plain
+        self.buffers: list[BufferSpec] = []
+        self.memory: dict[UOp, int] = {}
+        self.items: list[UnorderedItem] = []
+        # The number of the draw that a variable belongs to.
+        self.draws = {
+            variable: node.arg.seed
+            for node in self.nodes
+            if node.op is Ops.RAND
+            for variable in random_variables(node.arg.seed)
+        }
+        # Kernels by their graph before the last passes, with the parameters that they read.
+        self.finished: dict[tuple[UOp, tuple[UOp, ...], str], tuple[UOp, list[int]]] = {}
+        # Kernels by what they compute.
+        self.made: dict[Hashable, _Made] = {}
+        for node in self.nodes:
+            if node.op is Ops.BUFFER:
+                (size,) = maximum_shape(node.shape)
+                extent = extent_of(node.shape)
+                spec = BufferSpec(node.arg.device, node.dtype, size, node.arg.slot, extent)
+                self.memory[node] = self.new_buffer(spec)
+
+    def new_buffer(self, spec: BufferSpec) -> int:
+        self.buffers.append(spec)
+        return len(self.buffers) - 1
+
+    def buffer_for(self, node: UOp) -> int:
+        spec = BufferSpec(
+            self.device[node], node.dtype, elements(node), extent=extent_of(node.shape)
+        )
+        return self.new_buffer(spec)
+
+    def builder(self, node: UOp | None = None) -> KernelBuilder:
+        in_scratch = {} if node is None else self.fusion.in_scratch.get(node, {})
+        return KernelBuilder(self.parameter, lambda value: value in self.fusion.stored, in_scratch)
+
+    def parameter(self, node: UOp) -> UOp:
+        """A stand-in for the pointer parameter of stored memory: its number is the buffer's, until
+        slots are given.
+        """
+        spec = self.buffers[self.memory[node]]
+        return UOp(Ops.DEFINE_GLOBAL, spec.dtype.ptr(spec.size), (), self.memory[node])
+
+    def add_kernel(self, node: UOp, value: UOp, target: int) -> None:
+        """Build the kernel that writes `value` for `node`, or take an equal one."""
+        if value is node:
+            value = self.fusion.shaped.get(node, node)
+        numbers: dict[int, int] = {}
+        region = self._region(node, value, numbers)
+        # Whether it reads what it writes counts, too.
+        key = self._key_of(region, node, value, target), numbers.get(target)
+        known = self.made.get(key)
+        if known is None:
+            self._build(node, value, target)
+            item = self.items[-1]
+            assert item.ast is not None
+            position = {each: number for number, each in enumerate(region.nodes)}
+            numbers[target] = -1
+            # What is read in more ways than the region says has a kernel of its own.
+            is_known = all(read in numbers for read in item.reads)
+            if is_known and all(each in position for each in item.needs):
+                self.made[key] = _Made(
+                    item.ast,
+                    tuple([numbers[read] for read in item.reads]),
+                    tuple([position[each] for each in item.needs]),
+                    item.draws,
+                    item.offset_names,
+                )
+            return
+        memory = {number: buffer for buffer, number in numbers.items()} | {-1: target}
+        is_plain = value is node and node not in self.fusion.in_scratch
+        self.items.append(
+            UnorderedItem(
+                node,
+                self.device[node],
+                target,
+                [memory[read] for read in known.reads],
+                [region.nodes[each] for each in known.needs],
+                known.ast,
+                self.positions_of(node, region.nodes if is_plain else self.inside(node)),
+                known.draws,
+                known.offset_names,
+            )
+        )
+
+    def _region(self, node: UOp, value: UOp, numbers: dict[int, int]) -> KernelRegion:
+        """What the kernel that writes `value` for `node` computes; memory that it reads gets the
+        next of `numbers`.
+        """
+
+        def memory_key(leaf: UOp) -> Hashable:
+            buffer = self.memory[leaf]
+            spec = self.buffers[buffer]
+            return numbers.setdefault(buffer, len(numbers)), spec.dtype, spec.size
+
+        is_own = value is node or node in self.fusion.shaped
+        in_scratch = self.fusion.in_scratch.get(node, {})
+
+        def is_read(each: UOp) -> bool:
+            # What is in scratch is computed here, though other kernels read it from memory.
+            return (
+                each in self.fusion.stored
+                and each not in in_scratch
+                and not (is_own and each is value)
+            )
+
+        return region_of(value, is_read, memory_key)
+
+    def _key_of(self, region: KernelRegion, node: UOp, value: UOp, target: int) -> Hashable:
+        """All that a kernel follows from."""
+        spec = self.buffers[target]
+        in_scratch = self.fusion.in_scratch.get(node, {})
+        position = {each: number for number, each in enumerate(region.nodes)} if in_scratch else {}
+        return (
+            region.key,
+            self.device[node],
+            (spec.dtype, spec.size),
+            value is node or node in self.fusion.shaped,
+            tuple(self.fusion.outer.get(node, ())),
+            tuple([(position.get(each), of.shared, of.number) for each, of in in_scratch.items()]),
+        )
+
+    def _build(self, node: UOp, value: UOp, target: int) -> None:
+        builder = self.builder(node)
+        outputs = tuple(builder.range(size, Axis.LOOP) for size in value.shape)
+        is_own = value is node or node in self.fusion.shaped
+        computed = builder.start(value, outputs) if is_own else builder.value(value, outputs)
+        spec = self.buffers[target]
+        pointer = UOp(Ops.DEFINE_GLOBAL, spec.dtype.ptr(spec.size), (), target)
+        store = pointer.store(flat_index(outputs, value.shape), computed)
+        self.finish_kernel(node, store, self._outer_first(node, outputs), target, builder)
+
+    def _outer_first(self, node: UOp, outputs: tuple[UOp, ...]) -> list[UOp]:
+        """The output ranges, those first that values inlined into the kernel share."""
+        sets = self.fusion.outer.get(node, [])
+        axes = sorted(range(len(outputs)), key=lambda axis: -sum(axis in shared for shared in sets))
+        return [outputs[axis] for axis in axes if outputs[axis].op is Ops.RANGE]
+
+    def finish_kernel(
+        self, node: UOp, store: UOp, outputs: list[UOp], target: int, builder: KernelBuilder
+    ) -> None:
+        """Run the last passes on a kernel, once for all equal ones over other buffers."""
+        raw = UOp.sink(simplify(store))
+        if self.fitting:
+            raw = simplify(raw.substitute(self.fitting))
+            outputs = [loop.substitute(self.fitting) for loop in outputs]
+        used = [node.arg for node in raw.toposort() if node.op is Ops.DEFINE_GLOBAL]
+        buffers = list(dict.fromkeys([target, *used]))
+        canonical = renumbered(raw, {buffer: slot for slot, buffer in enumerate(buffers)})
+        canonical, draws = with_own_draws(canonical, self.draws)
+        canonical, offset_names = with_own_offsets(canonical)
+        key = canonical, tuple(outputs), self.device[node]
+        if key not in self.finished:
+            hardware = self.targets[self.device[node]]
+            self.finished[key] = finish(canonical, outputs, hardware, plain=self.plain)
+        ast, slots = self.finished[key]
+        reads = [buffers[slot] for slot in slots]
+        needs = [value for value in builder.reads if value.op is not Ops.BUFFER]
+        nodes = self.positions_of(node, self.inside(node))
+        self.items.append(
+            UnorderedItem(
+                node, self.device[node], target, reads, needs, ast, nodes, draws, offset_names
+            )
+        )
+
+    def inside(self, node: UOp) -> Iterable[UOp]:
+        """What the kernel of `node` computes, and what it reads."""
+        stored = self.fusion.stored
+        return toposort([node], stop=lambda each: each is not node and each in stored)
+
+    def positions_of(self, node: UOp, inside: Iterable[UOp]) -> tuple[int, ...]:
+        """The positions of what the kernel of `node` computes."""
+        stored, position = self.fusion.stored, self.position
+        return tuple(
+            [
+                position[each]
+                for each in inside
+                if each in position and (each is node or each not in stored)
+            ]
+        )

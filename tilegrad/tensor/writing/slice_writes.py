@@ -1,0 +1,269 @@
+"""Assignments to slices of small tensors that wait, as those to whole tensors do
+(`tensor.storage.writes`): the tensor takes a copy of itself with the value in the slice.
+
+    x[1:-1] = v    where(one, v padded, x)         `one` is true in the slice, and a constant
+    x[i] = v       where(indices == i, v, x)        `i` is an input: one graph for all positions
+    x[i:i+3] = v   where(inside, v[indices - i], x)    likewise, for slices at many positions
+
+So a loop that writes to slices is made of values alone, and its steps are equal segments.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from tilegrad.base.dtype import DType, dtypes
+from tilegrad.base.errors import InternalError
+from tilegrad.base.origin import call_site, composing
+from tilegrad.base.recent import Recent
+from tilegrad.engine.realize.launch_numbers import bits_of, may_change
+from tilegrad.ir.args import CustomArg
+from tilegrad.ir.graph_templates import Template, record
+from tilegrad.ir.op import Ops
+from tilegrad.ir.uop import UOp
+from tilegrad.tensor.handle.core import Core
+from tilegrad.tensor.handle.device import canonical
+from tilegrad.tensor.handle.kinds import next_number
+from tilegrad.tensor.handle.waiting import Input, Number, this_thread
+from tilegrad.tensor.storage import writes
+from tilegrad.tensor.writing.at_once import write_at_once
+
+__all__ = ["take_slice"]
+
+# Slices at one line that begin at more positions have these as inputs; those of more lengths are
+# written in place: each is a graph of its own.
+_MOST_SLICES = 4
+# Assignments over one another that may wait: each copies all of the tensor in their graph.
+_MOST_WAITING = 8
+# 0 and 1 shape code, so positions are counted from a number that does not.
+_FIRST = 2
+_INTEGERS = frozenset({int, type(None)})
+
+# An axis of a slice: its ends, its length where it begins at an input, or None for one element
+# whose position is an input.
+_Axes = tuple[tuple[int, int] | int | None, ...]
+
+
+class _Slice(NamedTuple):
+    """What numbers and slices pick: how along each axis, and where, where that is one element."""
+
+    axes: _Axes
+    positions: list[int]
+
+    @property
+    def shape(self) -> list[int]:
+        return [_length(axis) for axis in self.axes if axis is not None]
+
+    def with_inputs(self, shape: Sequence[int]) -> _Slice:
+        """The same slice of a tensor of `shape`, with inputs for where it begins."""
+        axes: list[tuple[int, int] | int | None] = []
+        positions: list[int] = []
+        left = iter(self.positions)
+        for axis, size in zip(self.axes, shape, strict=True):
+            if not isinstance(axis, tuple):
+                positions.append(next(left))
+                axes.append(axis)
+            elif axis == (0, size):
+                axes.append(axis)
+            else:
+                positions.append(axis[0])
+                axes.append(axis[1] - axis[0])
+        return _Slice(tuple(axes), positions)
+
+
+def _length(axis: tuple[int, int] | int | None) -> int:
+    """How many elements a slice has along an axis."""
+    if isinstance(axis, tuple):
+        return axis[1] - axis[0]
+    return 1 if axis is None else axis
+
+
+_templates: Recent[tuple[Any, ...], tuple[int, Template]] = Recent(lambda: 1024)
+# By line and shapes, the slices there, up to one more than those that wait.
+_slices: Recent[tuple[Any, ...], set[Any]] = Recent(lambda: 1024)
+
+
+class _Given(NamedTuple):
+    """A value: an input of `shape`, or a `constant` that shapes code."""
+
+    input: Input | None
+    shape: tuple[int, ...]
+    constant: Any = None
+    wants_grad: bool = False
+
+
+def take_slice(tensor: Any, key: Any, value: Any) -> bool:
+    """Let `tensor` take `value` where `key` picks after the next run; False, and nothing has
+    happened, if that is to be written in place, or is an error.
+    """
+    found = _slice_of(key, tensor.shape)
+    if found is not None and write_at_once(tensor, key, value):
+        return True
+    if found is None or not writes.can_wait_for_slice(tensor, value):
+        return False
+    given = _given(tensor, value, found.shape)
+    if given is None:
+        return False
+    if not _is_of_few(tensor, found.axes, given.shape):
+        found = found.with_inputs(tensor.shape)
+        if not _is_of_few(tensor, found.axes, given.shape):
+            return False
+    if writes.are_waiting(tensor, _MOST_WAITING):
+        tensor.realize()
+    own = tensor._call or tensor._node
+    inputs: list[Input] = [own] if given.input is None else [own, given.input]
+    inputs += [Number(at + _FIRST, dtypes.int32, at + _FIRST) for at in found.positions]
+    number, template = _template(tensor, found.axes, given)
+    writes.take(tensor, number, template, tuple(inputs))
+    return True
+
+
+def _given(tensor: Any, value: Any, picked: Sequence[int]) -> _Given | None:
+    """`value` as one of the dtype of `tensor`; None unless it stretches to `picked`."""
+    if isinstance(value, Core):
+        one: Any = value
+        if not _fits(one.shape, picked):
+            return None
+        if one.dtype is not tensor.dtype:
+            one = one.cast(tensor.dtype)
+        return _Given(one._call or one._node, one.shape, None, bool(one._requires_grad))
+    node = tensor._as_tensor(value).cast(tensor.dtype).uop
+    if node.op is not Ops.CONST:
+        return None
+    if may_change(node):
+        return _Given(Number(node.arg, node.dtype, bits_of(node)), ())
+    return _Given(None, (), node.arg)
+
+
+def _slice_of(key: Any, shape: tuple[Any, ...]) -> _Slice | None:
+    """The part of a tensor of `shape` that `key` picks; None if it is empty or all of it, lies
+    outside, or has a step.
+    """
+    entries = key if key.__class__ is tuple else (key,)
+    dots = len(shape) - len(entries) + 1
+    axes: list[tuple[int, int] | None] = []
+    positions: list[int] = []
+    for entry in entries:
+        if entry is Ellipsis and dots >= 0:
+            axes += [(0, size) for size in shape[len(axes) : len(axes) + dots]]
+            dots = -1
+            continue
+        if len(axes) == len(shape) or (size := shape[len(axes)]).__class__ is not int:
+            return None
+        if entry.__class__ is int and -size <= entry < size:
+            axes.append(None)
+            positions.append(entry % size)
+            continue
+        if entry.__class__ is not slice or (entry.step is not None and entry.step != 1):
+            return None
+        if not _INTEGERS.issuperset((entry.start.__class__, entry.stop.__class__)):
+            return None
+        start, stop, _ = entry.indices(size)
+        if start >= stop:
+            return None
+        axes.append((start, stop))
+    axes += [(0, size) for size in shape[len(axes) :]]
+    is_all = axes == [(0, size) for size in shape]
+    return None if is_all else _Slice(tuple(axes), positions)
+
+
+def _fits(shape: Sequence[int], picked: Sequence[int]) -> bool:
+    """Whether a value of `shape` stretches to `picked`; axes of size 1 in front are no matter."""
+    extra = len(picked) - len(shape)
+    for axis, size in enumerate(shape, extra):
+        if size != 1 and (axis < 0 or size != picked[axis]):
+            return False
+    return True
+
+
+def _is_of_few(tensor: Any, axes: _Axes, shape: tuple[int, ...]) -> bool:
+    """Whether a loop that writes like this is a few graphs, as far as is known."""
+    has_inputs = any(axis.__class__ is int for axis in axes)
+    line = composing.entry or call_site(), tensor.shape, tensor.dtype, shape, has_inputs
+    known = _slices.setdefault(line, set())
+    if len(known) <= _MOST_SLICES:
+        known.add(axes)
+    return len(known) <= _MOST_SLICES
+
+
+def _template(tensor: Any, axes: _Axes, given: _Given) -> tuple[int, Template]:
+    """The number and the template of a copy of `tensor` with a slice of another value. Its inputs
+    are the tensor, the value unless it is a constant, and the positions.
+    """
+    is_detached = bool(tensor._requires_grad or given.wants_grad)
+    is_constant = given.input is None
+    constant = repr(given.constant), is_constant
+    key = tensor.shape, tensor.dtype, tensor.device, axes, given.shape, constant, is_detached
+    found = _templates.get(key)
+    if found is not None:
+        return found
+    old = _stand_in("old", tensor.dtype, tensor.shape)
+    if is_constant:
+        value = UOp.const(tensor.dtype, given.constant)
+    else:
+        value = _stand_in("value", tensor.dtype, given.shape)
+    inputs = sum(not isinstance(axis, tuple) for axis in axes)
+    positions = [_stand_in(f"position {at}", dtypes.int32, ()) for at in range(inputs)]
+    outer = this_thread.stand_ins
+    this_thread.stand_ins = outer.union([old, value, *positions])
+    try:
+        made = _replaced(tensor._of(old, tensor.device), axes, value, positions)
+    finally:
+        this_thread.stand_ins = outer
+    source = UOp(Ops.DETACH, tensor.dtype, (made,)) if is_detached else made
+    copied = UOp(Ops.CONTIGUOUS, tensor.dtype, (source,), canonical(tensor.device))
+    template = record([copied], [old, *([] if is_constant else [value]), *positions])
+    assert template is not None
+    return _templates.put(key, (next_number(), template))
+
+
+def _replaced(old: Any, axes: _Axes, value: UOp, positions: Sequence[UOp]) -> UOp:
+    """`old` with `value` in a slice."""
+    sizes = old.shape
+    lengths = [_length(axis) for axis in axes]
+    around = [
+        (axis[0], size - axis[1]) if isinstance(axis, tuple) else (0, 0)
+        for axis, size in zip(axes, sizes)
+    ]
+    picked = [_length(axis) for axis in axes if axis is not None]
+    given = old._of(value, old.device)
+    given = given.reshape(given.shape[max(given.ndim - len(picked), 0) :])
+    given = given.expand(picked).reshape(lengths)
+    inside: Any = None
+    if any(pair != (0, 0) for pair in around):
+        given = given.pad(around)
+        is_cut = [pair != (0, 0) for pair in around]
+        ones = old._of(UOp.const(dtypes.bool, True), old.device)
+        ones = ones.expand([length if cut else 1 for length, cut in zip(lengths, is_cut)])
+        inside = ones.pad(around)
+    left = iter(positions)
+    for number, (axis, size) in enumerate(zip(axes, sizes)):
+        if isinstance(axis, tuple):
+            continue
+        indices, position = old._iota(size) + _FIRST, old._of(next(left), old.device)
+        if axis is None:
+            is_here = indices == position
+        else:
+            within = indices - position
+            is_here = (within >= 0) & (within < axis)
+            given = _rows_on_axis(given, number, within)
+        is_here = is_here.reshape([size if at == number else 1 for at in range(old.ndim)])
+        inside = is_here if inside is None else inside & is_here
+    made: UOp = inside.where(given, old).uop
+    return made
+
+
+def _rows_on_axis(x: Any, axis: int, indices: Any) -> Any:
+    """What a vector of indices picks of `x` along an axis, and zeros where one is outside."""
+    others = [other for other in range(x.ndim) if other != axis]
+    order = [axis, *others]
+    return x.permute(order)._rows(indices).permute([order.index(at) for at in range(x.ndim)])
+
+
+def _stand_in(name: str, dtype: DType, shape: tuple[int, ...]) -> UOp:
+    return UOp(Ops.CUSTOM, dtype, (), CustomArg(name, shape, _no_call))
+
+
+def _no_call(data: Any) -> memoryview:
+    raise InternalError("a stand-in of an operand was run")

@@ -1,0 +1,379 @@
+"""`torch.tensor`, `torch.zeros`, `torch.arange`: integers are int64, floats float32."""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Sequence
+from typing import Any, TypedDict, Unpack
+
+import numpy
+
+from tilegrad.base.dtype import DType, dtypes
+from tilegrad.base.errors import ConfigError, KindError
+from tilegrad.tensor import tensor as ours
+from tilegrad.tensor.handle.core import as_dtype
+from tilegrad.tensor.handle.size_arguments import as_int, as_number, here
+from tilegrad.tensor.storage.host_memory import is_array
+from tilegrad.tensor.tensor import Tensor as OurTensor
+from tilegrad.torch.device_names import name_of
+from tilegrad.torch.tensor import Tensor, as_ours
+
+__all__ = [
+    "Rest", "arange", "as_tensor", "asarray", "empty", "empty_like", "eye", "from_numpy",
+    "frombuffer", "full", "full_like", "like", "linspace", "logspace", "ones", "ones_like",
+    "options_of", "range_", "scalar_tensor", "sizes_of", "tensor", "tril_indices", "triu_indices",
+    "zeros", "zeros_like",
+]  # fmt: skip
+
+# The classes of Python's numbers.
+_NUMBERS = frozenset({bool, int, float})
+
+
+class Rest(TypedDict, total=False):
+    """What a program of PyTorch may pass, and has no effect here."""
+
+    layout: Any
+    pin_memory: bool
+    memory_format: Any
+
+
+def options_of(device: Any, dtype: Any, requires_grad: bool) -> dict[str, Any]:
+    """The keywords of tilegrad's creation methods."""
+    options = {"device": name_of(device), "dtype": None if dtype is None else as_dtype(dtype)}
+    return options | ({"requires_grad": True} if requires_grad else {})
+
+
+def sizes_of(size: Sequence[Any]) -> tuple[Any, ...]:
+    if len(size) == 1 and isinstance(size[0], (tuple, list)):
+        return tuple(size[0])
+    return tuple(size)
+
+
+def _dtype_of(data: Any) -> DType | None:
+    """The dtype of a list, or of a number: int64 of integers; None where it has one."""
+    if isinstance(data, (OurTensor, bytes, bytearray, memoryview)) or is_array(data):
+        return None
+    if isinstance(data, (list, tuple, range)):
+        classes = set(map(type, _leaves(data)))
+        if classes <= _NUMBERS:
+            if float in classes or not classes:
+                return dtypes.default_float
+            return dtypes.int64 if int in classes else dtypes.bool
+        kinds = {_dtype_of(each) for each in _leaves(data)}
+        if None in kinds:
+            return None
+        order = (dtypes.default_float, dtypes.int64, dtypes.bool)
+        return next(kind for kind in order if kind in kinds)
+    if isinstance(data, bool):
+        return dtypes.bool
+    return dtypes.int64 if isinstance(data, int) else dtypes.default_float
+
+
+def _leaves(data: Any) -> list[Any]:
+    found, stack = [], list(data)
+    while stack:
+        item = stack.pop()
+        if isinstance(item, (list, tuple, range)):
+            stack.extend(item)
+        else:
+            found.append(item)
+    return found
+
+
+def tensor(
+    data: Any,
+    *,
+    dtype: DType | None = None,
+    device: Any = None,
+    requires_grad: bool = False,
+    pin_memory: bool = False,
+) -> Tensor:
+    """A tensor of a copy of `data`: a number, nested lists, an array, another tensor.
+
+    >>> import tilegrad.torch as torch
+    >>> torch.tensor([1, 2]).dtype.name, torch.tensor([1.0, 2.0]).dtype.name
+    ('int64', 'float32')
+    """
+    if data is None:
+        raise KindError("tensor: None has no dtype", line=here())
+    if isinstance(data, OurTensor):
+        target = data.device if device is None else device
+        made: Tensor = as_ours(data).detach().clone().to(target)
+        made = made if dtype is None else made.to(dtype)
+    else:
+        if isinstance(data, deque):
+            data = list(data)
+        if isinstance(data, (list, tuple)):
+            others = [each for each in _leaves(data) if type(each) not in _NUMBERS]
+            if any(isinstance(each, OurTensor) for each in others):
+                data = _without_tensors(data)
+            elif any(map(is_array, others)):
+                data = numpy.array(data)
+        kind = _dtype_of(data) if dtype is None else as_dtype(dtype)
+        made = Tensor(data, device=name_of(device), dtype=kind)
+    made._is_leaf = True
+    if requires_grad:
+        made.requires_grad = True
+    return made
+
+
+def _without_tensors(data: Any) -> Any:
+    if isinstance(data, OurTensor):
+        return data.tolist()
+    return [_without_tensors(each) for each in data] if isinstance(data, (list, tuple)) else data
+
+
+def as_tensor(data: Any, dtype: DType | None = None, device: Any = None) -> Tensor:
+    """`data` as a tensor; what is one with that dtype and device stays itself."""
+    if isinstance(data, OurTensor):
+        made: Tensor = as_ours(data)
+        made = made if device is None else made.to(device)
+        return made if dtype is None else made.to(dtype)
+    return tensor(data, dtype=dtype, device=device)
+
+
+def asarray(
+    obj: Any,
+    *,
+    dtype: DType | None = None,
+    device: Any = None,
+    copy: bool | None = None,
+    requires_grad: bool = False,
+) -> Tensor:
+    """As `as_tensor`, or `tensor` with `copy`."""
+    made = (tensor if copy else as_tensor)(obj, dtype=dtype, device=device)
+    return made.requires_grad_() if requires_grad else made
+
+
+def from_numpy(ndarray: Any) -> Tensor:
+    """The values of an array, which are copied: what is written to the array later is not seen."""
+    return Tensor(numpy.asarray(ndarray), device=name_of(None))
+
+
+def frombuffer(
+    buffer: Any, *, dtype: DType, count: int = -1, offset: int = 0, requires_grad: bool = False
+) -> Tensor:
+    """The values in a buffer of bytes."""
+    raw = memoryview(buffer).cast("B")[offset:]
+    raw = raw if count < 0 else raw[: count * as_dtype(dtype).itemsize]
+    made = Tensor(bytes(raw), device=name_of(None), dtype=dtype)
+    return made.requires_grad_() if requires_grad else made
+
+
+def scalar_tensor(s: Any, *, dtype: DType | None = None, device: Any = None) -> Tensor:
+    """A number as a tensor without axes."""
+    return tensor(s, dtype=dtype or dtypes.default_float, device=device)
+
+
+# filled
+
+
+def zeros(
+    *size: Any,
+    dtype: DType | None = None,
+    device: Any = None,
+    requires_grad: bool = False,
+    **rest: Unpack[Rest],
+) -> Tensor:
+    """Zeros."""
+    return Tensor.zeros(*sizes_of(size), **options_of(device, dtype, requires_grad))
+
+
+def ones(
+    *size: Any,
+    dtype: DType | None = None,
+    device: Any = None,
+    requires_grad: bool = False,
+    **rest: Unpack[Rest],
+) -> Tensor:
+    """Ones."""
+    return Tensor.ones(*sizes_of(size), **options_of(device, dtype, requires_grad))
+
+
+def empty(
+    *size: Any,
+    dtype: DType | None = None,
+    device: Any = None,
+    requires_grad: bool = False,
+    **rest: Unpack[Rest],
+) -> Tensor:
+    """Memory of a shape, with whatever values it holds."""
+    return Tensor.empty(*sizes_of(size), **options_of(device, dtype, requires_grad))
+
+
+def full(
+    size: Any,
+    fill_value: Any,
+    *,
+    dtype: DType | None = None,
+    device: Any = None,
+    requires_grad: bool = False,
+    **rest: Unpack[Rest],
+) -> Tensor:
+    """`fill_value` in every element."""
+    value = fill_value.item() if isinstance(fill_value, OurTensor) else fill_value
+    kind = dtype or _dtype_of(value)
+    sizes = tuple(size) if isinstance(size, (tuple, list)) else (size,)
+    return Tensor.full(sizes, value, **options_of(device, kind, requires_grad))
+
+
+def like(
+    other: OurTensor, dtype: DType | None, device: Any, requires_grad: bool
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    target = other.device if device is None else device
+    return tuple(other.shape), options_of(target, dtype or other.dtype, requires_grad)
+
+
+def zeros_like(
+    input: ours.Tensor,
+    *,
+    dtype: DType | None = None,
+    device: Any = None,
+    requires_grad: bool = False,
+    **rest: Unpack[Rest],
+) -> Tensor:
+    """Zeros in the shape, dtype and device of another tensor."""
+    sizes, options = like(input, dtype, device, requires_grad)
+    return Tensor.zeros(*sizes, **options)
+
+
+def ones_like(
+    input: ours.Tensor,
+    *,
+    dtype: DType | None = None,
+    device: Any = None,
+    requires_grad: bool = False,
+    **rest: Unpack[Rest],
+) -> Tensor:
+    """Ones in the shape, dtype and device of another tensor."""
+    sizes, options = like(input, dtype, device, requires_grad)
+    return Tensor.ones(*sizes, **options)
+
+
+def empty_like(
+    input: ours.Tensor,
+    *,
+    dtype: DType | None = None,
+    device: Any = None,
+    requires_grad: bool = False,
+    **rest: Unpack[Rest],
+) -> Tensor:
+    """Memory in the shape, dtype and device of another tensor."""
+    sizes, options = like(input, dtype, device, requires_grad)
+    return Tensor.empty(*sizes, **options)
+
+
+def full_like(
+    input: ours.Tensor,
+    fill_value: Any,
+    *,
+    dtype: DType | None = None,
+    device: Any = None,
+    requires_grad: bool = False,
+    **rest: Unpack[Rest],
+) -> Tensor:
+    """`fill_value` in the shape, dtype and device of another tensor."""
+    sizes, options = like(input, dtype, device, requires_grad)
+    return Tensor.full(sizes, fill_value, **options)
+
+
+# counted
+
+
+def arange(
+    start: Any,
+    end: Any = None,
+    step: Any = 1,
+    *,
+    dtype: DType | None = None,
+    device: Any = None,
+    requires_grad: bool = False,
+    **rest: Unpack[Rest],
+) -> Tensor:
+    """start, start + step, ... below `end`; from 0 up to `start` without an end."""
+    first, last = (0, start) if end is None else (start, end)
+    numbers = [each.item() if isinstance(each, OurTensor) else each for each in (first, last, step)]
+    is_whole = all(isinstance(each, int) or hasattr(each, "__index__") for each in numbers)
+    kind = dtype or (dtypes.int64 if is_whole else dtypes.default_float)
+    begin, stop, by = (as_number("arange", "a bound", each) for each in numbers)
+    if by == 0 or (stop - begin) * by < 0:
+        raise ConfigError(f"arange: no step of {by} leads from {begin} to {stop}", line=here())
+    return Tensor.arange(begin, stop, by, **options_of(device, kind, requires_grad))
+
+
+def range_(
+    start: float, end: float, step: float = 1, *, dtype: DType | None = None, device: Any = None
+) -> Tensor:
+    """start, start + step, ... up to and with `end`."""
+    count = math.floor((end - start) / step) + 1
+    return (arange(count, device=device) * step + start).to(dtype or dtypes.default_float)
+
+
+def linspace(
+    start: Any,
+    end: Any,
+    steps: int,
+    *,
+    dtype: DType | None = None,
+    device: Any = None,
+    requires_grad: bool = False,
+    **rest: Unpack[Rest],
+) -> Tensor:
+    """`steps` numbers in equal distances, both ends among them: counted from the nearer end, so
+    that each is PyTorch's to the last bit.
+    """
+    first, last, options = float(start), float(end), options_of(device, dtype, requires_grad)
+    steps = as_int("linspace", "steps", steps)
+    if (dtype or dtypes.default_float) is not dtypes.float32 or steps < 2:
+        return Tensor.linspace(first, last, steps, **options)
+    low, high = numpy.float32(first), numpy.float32(last)
+    step = numpy.float64((high - low) / numpy.float32(steps - 1))
+    index = numpy.arange(steps)
+    from_end = steps - 1 - index
+    values = numpy.where(index < steps // 2, low + step * index, high - step * from_end)
+    return Tensor(values.astype(numpy.float32), **{**options, "dtype": dtypes.float32})
+
+
+def logspace(
+    start: Any,
+    end: Any,
+    steps: int,
+    base: float = 10.0,
+    *,
+    dtype: DType | None = None,
+    device: Any = None,
+    requires_grad: bool = False,
+    **rest: Unpack[Rest],
+) -> Tensor:
+    """Powers of `base` whose exponents are those of `linspace`."""
+    exponents = numpy.linspace(float(start), float(end), steps)
+    made = tensor(base**exponents, dtype=dtype or dtypes.default_float, device=device)
+    return made.requires_grad_() if requires_grad else made
+
+
+def eye(
+    n: int,
+    m: int | None = None,
+    *,
+    dtype: DType | None = None,
+    device: Any = None,
+    requires_grad: bool = False,
+    **rest: Unpack[Rest],
+) -> Tensor:
+    """Ones on the diagonal of a matrix, zeros elsewhere."""
+    return Tensor.eye(n, m, **options_of(device, dtype, requires_grad))
+
+
+def tril_indices(
+    row: int, col: int, offset: int = 0, *, dtype: DType = dtypes.int64, device: Any = None
+) -> Tensor:
+    """Rows and columns of the elements on and below a diagonal."""
+    return Tensor.tril_indices(row, col, offset).to(device, dtype)
+
+
+def triu_indices(
+    row: int, col: int, offset: int = 0, *, dtype: DType = dtypes.int64, device: Any = None
+) -> Tensor:
+    """Rows and columns of the elements on and above a diagonal."""
+    return Tensor.triu_indices(row, col, offset).to(device, dtype)

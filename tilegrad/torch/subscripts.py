@@ -1,0 +1,80 @@
+"""`torch.Tensor` by an index: tensors on the CPU and tensors of no axes among the indices, and
+writes to what is trained.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tilegrad.engine.run.run import current_recording
+from tilegrad.tensor.handle.core import Core, device_of
+from tilegrad.tensor.handle.tracing import is_transforming
+from tilegrad.tensor.tensor import Tensor as OurTensor
+from tilegrad.torch import thread_modes
+from tilegrad.torch.device_names import is_meta, is_processor
+from tilegrad.torch.steps import note
+
+__all__ = ["Subscripts"]
+
+_state = thread_modes.state
+
+
+class Subscripts(OurTensor):
+    """A tensor with PyTorch's indices."""
+
+    def __getitem__(self, key: Any) -> Any:
+        if key.__class__ is slice:
+            if isinstance(key.start, Core) or isinstance(key.stop, Core):
+                key = _in_numbers(key)
+        elif key.__class__ is tuple:
+            if any(isinstance(each, Core) for each in key):
+                key = tuple([self._index_here(each) for each in key])
+        elif isinstance(key, Core):
+            key = self._index_here(key)
+        return super().__getitem__(key)
+
+    def _index_here(self, entry: Any) -> Any:
+        """An entry of a key: indices on the CPU are moved to where the tensor is."""
+        if not isinstance(entry, OurTensor) or not entry.ndim:
+            return self._as_number(entry)
+        here, there = device_of(self), device_of(entry)
+        is_moved = here != there and is_processor(there) and not is_meta(here)
+        return OurTensor.to(entry, here) if is_moved else entry
+
+    def _as_number(self, entry: Any) -> Any:
+        """The value of an index that is an integer tensor of no axes: what a number picks is a
+        view. Where a graph is recorded it stays a tensor, which picks a copy.
+        """
+        if not isinstance(entry, OurTensor) or entry.ndim or not entry.dtype.is_int:
+            return entry
+        is_read = not (is_meta(device_of(self)) or is_meta(device_of(entry)))
+        if not is_read or is_transforming() or current_recording() is not None:
+            return entry
+        return entry.item()
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        if key.__class__ is tuple:
+            if any(isinstance(each, Core) and each.ndim for each in key):
+                key = tuple([self._index_here(each) for each in key])
+        elif isinstance(key, Core) and key.ndim:
+            key = self._index_here(key)
+        if isinstance(value, OurTensor) and device_of(value) != (here := device_of(self)):
+            value = value if is_meta(here) else OurTensor.to(value, here)
+        if _state.made is not None and self._requires_grad and self._is_leaf:
+            stored = value.detach() if isinstance(value, OurTensor) else value
+            self.detach()[key] = stored
+            return
+        super().__setitem__(key, value)
+        if self._requires_grad:
+            note(self, "CopySlices", (self, value))
+
+    def __delitem__(self, key: Any) -> None:
+        raise TypeError("Tensor does not support deleting items")
+
+
+def _in_numbers(key: Any) -> Any:
+    """A slice whose bounds are integers, instead of tensors of one element."""
+    start, stop = [
+        each.__index__() if isinstance(each, OurTensor) else each for each in (key.start, key.stop)
+    ]
+    return slice(start, stop, key.step)
