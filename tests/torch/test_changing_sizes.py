@@ -108,10 +108,13 @@ def generated(model: Model, read: Callable[[int], bool]) -> list[int]:
     known = [3, 1]
     with torch.no_grad():
         for step in range(30):
-            scores = model(words[:, -MOST:])[:, -1]
+            seen = words[:, -MOST:]
+            scores = model(seen)[:, -1]
             best = scores.argmax(-1, keepdim=True)
             words = torch.cat((words, best), dim=1)
             if read(step):
+                assert seen.shape == (1, step + 2)
+                assert seen.tolist() == words[:, :-1].tolist()
                 np.testing.assert_allclose(
                     scores[0].numpy(), expected_scores(words[0, :-1].tolist()), rtol=2e-4, atol=2e-4
                 )

@@ -308,8 +308,10 @@ def _reshaped(segment: Segment, found: WaitingCalls) -> tuple[Outcome, ...] | No
     """
     outcomes: list[Outcome] = []
     for outcome in segment.outcomes:
-        if outcome.moves and found.calls[outcome.call].pattern is not None:
-            shape = found.calls[outcome.call].shape
+        call = found.calls[outcome.call]
+        # An alias, which has no steps, has the shape of its input.
+        if outcome.moves and (call.pattern is not None or not call.template.steps):
+            shape = call.shape
             is_last = outcome.moves[-1][2] == shape
             if not is_last or any(op is not Ops.RESHAPE for op, _, _ in outcome.moves):
                 return None
