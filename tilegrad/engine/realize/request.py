@@ -49,12 +49,13 @@ class Request:
             the plan is not for these.
         constants: the numbers of constants whose values may be variables of the launches, one for
             each use.
+        explained: of such a plan, the constants that follow from the lengths.
     """
 
     __slots__ = (
         "_arguments", "_signature", "_stored", "_targets", "_views", "assigns", "comes_again",
-        "constants", "lengths", "lengths_of", "needed_later", "nodes", "numbers", "roots", "slices",
-        "sources", "versions",
+        "constants", "explained", "lengths", "lengths_of", "needed_later", "nodes", "numbers",
+        "roots", "slices", "sources", "versions",
     )  # fmt: skip
 
     def __init__(self, stored: Callable[[UOp], UOp | None]):
@@ -70,6 +71,7 @@ class Request:
         self.needed_later: tuple[int, ...] = ()
         self.lengths: Mapping[str, int] = {}
         self.comes_again: Callable[[], bool] | None = None
+        self.explained: frozenset[int] = frozenset()
         self.lengths_of: Callable[[Request], Mapping[str, int] | None] | None = None
         self._arguments: dict[Any, int] = {}
         self._signature: list[Any] = []

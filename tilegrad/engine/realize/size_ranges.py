@@ -131,6 +131,8 @@ def _binding_in(
         return None
     request.lengths = {length_name(number): value for number, value in enumerate(values)}
     request.comes_again = partial(family.comes_again, sizes)
+    if family.sized is not None:
+        request.explained = frozenset(family.sized.nodes)
     request.lengths_of = partial(_lengths_of, family.explained, signature)
     return binding
 

@@ -142,6 +142,7 @@ class PlainNodes:
     def variables(self, request: Request, binding: Binding) -> dict[Any, str]:
         """The numbers that are variables of a run's launches, with their names. One that shares its
         variable with another constant is known by its value: where it is another one, they differ.
+        So is one that the plan takes for a length.
         """
         constants = {number for uses in binding.numbers for number in uses}
         if not constants:
@@ -156,7 +157,7 @@ class PlainNodes:
         for slot, uses in enumerate(binding.numbers):
             users = [user_of[number] for number in uses if number in user_of]
             leaves = [() if user in self.fixed else self.uses.get(user, ()) for user in users]
-            if leaves and all(leaves):
+            if leaves and all(leaves) and request.explained.isdisjoint(uses):
                 name = variable_name(slot)
                 found |= {leaf: name for several in leaves for leaf in several}
         return found
