@@ -62,7 +62,7 @@ class ChangingConstants:
                 self._seen.clear()
                 self._lines.clear()
             seen = self._seen.setdefault(line, _Seen())
-        found = hash(tuple([_signature(each.uop) for each in operands if each.uop.is_constant]))
+        found = hash(tuple([_signature(each.uop) for each in operands if _is_constant(each)]))
         if found in seen.constants:
             return
         if len(seen.constants) < _MOST_COMPARED:
@@ -91,7 +91,7 @@ class ChangingConstants:
         made: dict[int, Any] = {}
         for each in operands:
             # Numbers and fills stay: they are no data, and shape better code.
-            if not each.uop.is_constant or _is_filled(each.uop):
+            if not _is_constant(each) or _is_filled(each.uop):
                 continue
             memory = _uploaded(each)
             if memory is None:
@@ -104,6 +104,11 @@ class ChangingConstants:
             tuple([_replaced(each, made) for each in args]),
             {name: _replaced(each, made) for name, each in kwargs.items()},
         )
+
+
+def _is_constant(tensor: Any) -> bool:
+    """Whether a tensor is a constant: one whose call waits is none, and gets no node."""
+    return tensor._call is None and tensor._node.is_constant
 
 
 def _signature(node: UOp) -> tuple[Any, ...]:

@@ -73,7 +73,7 @@ def _lengths(shape: tuple[Any, ...], args: tuple[Any, ...]) -> tuple[int, ...]:
     keys = args[0] if len(args) == 1 and args[0].__class__ is tuple else args
     found: list[int] = []
     for size, key in zip(shape, keys):
-        if key.__class__ is slice and size.__class__ is int:
+        if key.__class__ is slice and key.step != 0 and size.__class__ is int:
             found.append(len(range(*key.indices(size))))
     return (*found,)
 
