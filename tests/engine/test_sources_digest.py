@@ -24,7 +24,7 @@ from tilegrad.device.registry import Device
 from tilegrad.engine.build import kernel, pipeline
 from tilegrad.engine.plans import plans
 from tilegrad.engine.realize import realize
-from tilegrad.engine.search import search
+from tilegrad.engine.search import kernel_search
 from tilegrad import Context, Tensor
 with Context(DISABLE_COMPILER_CACHE=1):
     assert (Tensor([1.0, 2.0]).realize() + 1).tolist() == [2.0, 3.0]

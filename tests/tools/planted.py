@@ -98,7 +98,7 @@ PLANTED = {
     "draws do not move on": Plant("tensor/indexing/generator.py", "self.drawn += words", "self.drawn += 0"),
     "a replay draws from the start of its words": Plant("capture/entry.py", 'self.program.set_value(("offset", number), offset + number)', 'self.program.set_value(("offset", number), offset)', ("jit",)),
     "a replay keeps the captured size": Plant("capture/entry.py", "if node is not self._last[number]:", "if False:", ("jit",)),
-    "a replay keeps the captured input": Plant("capture/entry.py", "            self._bound[slot] = buffer\n            self.program.set_buffer(slot, buffer)", "            self._bound[slot] = buffer\n            if before is None:\n                self.program.set_buffer(slot, buffer)", ("jit",)),
+    "a replay keeps the captured input": Plant("capture/entry.py", "            self._bound[slot] = buffer\n            self.program.set_buffer(slot, buffer)\n        known", "            self._bound[slot] = buffer\n            if before is None:\n                self.program.set_buffer(slot, buffer)\n        known", ("jit",)),
     # methods
     "dilation is 1": Plant("tensor/views/patches.py", "length = n * times + d", "length = n * times + 1"),
     "the border of a maximum is 0": Plant("tensor/products/pooling_methods.py", "ceil_mode, self.dtype.min", "ceil_mode, 0"),

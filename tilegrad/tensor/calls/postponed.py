@@ -14,7 +14,7 @@ from tilegrad.engine.run.run import record_of_thread
 from tilegrad.ir.graph_templates import Template
 from tilegrad.tensor.calls.recorded import Result, WaitingKind
 from tilegrad.tensor.handle import waiting
-from tilegrad.tensor.handle.aliases import Storage, shared
+from tilegrad.tensor.handle.aliases import Storage, deeper, shared
 from tilegrad.tensor.handle.kinds import next_number
 from tilegrad.tensor.handle.living import Handle
 from tilegrad.tensor.handle.size_arguments import NO_VARIABLES
@@ -110,7 +110,12 @@ def share_storage(made: Any, result: WaitingKind, operands: list[Any]) -> None:
     base = operands[result.view_of or 0]
     found: Any = base._alias or shared(base)
     # Of what was computed by itself, all is an alias that looks as it does.
-    made._alias = found[0], found[1] + result.depth if result.depth else found[1]
+    path = found[1]
+    if result.depth:
+        is_count = path.__class__ is int
+        moves = () if is_count else result.template.moves(result.slot, result.depth)[0]
+        path = path + result.depth if is_count else deeper(path, moves)
+    made._alias = found[0], path
     made._is_shared = base._is_shared
     if result.is_all:
         found[0].note(made)

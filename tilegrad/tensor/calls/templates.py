@@ -44,7 +44,7 @@ from tilegrad.tensor.calls.template_table import (
     new_template,
     template_of_numbers,
 )
-from tilegrad.tensor.handle.aliases import Storage, can_move, shared
+from tilegrad.tensor.handle.aliases import Storage, can_move, deeper, shared
 from tilegrad.tensor.handle.core import Core
 from tilegrad.tensor.handle.kinds import next_number
 from tilegrad.tensor.handle.size_arguments import NO_VARIABLES
@@ -269,7 +269,7 @@ class _Calls:
         if any(each.op in TELLING for each in inputs):
             return None
         nodes = template.graph.make([*inputs, *[each.node for each in numbers]], (entry,))
-        several = tuple([_tensor(each, nodes, operands) for each in template.results])
+        several = tuple([_tensor(template, each, nodes, operands) for each in template.results])
         if config.TEMPLATES > 1:
             plain = self.method(operands[0], *args, **kwargs)
             # What another thread has assigned to in between is not the operand that it was.
@@ -295,22 +295,20 @@ def _copies(template: MethodTemplate, operands: list[Any], call: Call | None) ->
             # No view, or one of all elements.
             continue
         path = storage[1]
-        is_known = path.__class__ is int
-        if is_known and not template.has_reshape:
+        if not template.has_reshape or (operand._call is None and operand._node.is_constant):
             continue
-        if operand._call is None and operand._node.is_constant:
-            continue
-        if not is_known or call is None or not template.graph.is_view:
+        if call is None or not template.graph.is_view:
             return None
+        away = call.away(path) if path.__class__ is int else path
         for result in template.results:
             moves = template.graph.moves(result.slot, template.graph.size)[0]
-            copies = not can_move(call.away(path), moves[::-1])
+            copies = not can_move(away, moves[::-1])
             if copies and (len(moves) > 1 or not template.is_one):
                 return None
     return copies
 
 
-def _tensor(result: Result, nodes: list[UOp], operands: list[Any]) -> Any:
+def _tensor(template: MethodTemplate, result: Result, nodes: list[UOp], operands: list[Any]) -> Any:
     """One result of a template, by its node."""
     first = operands[0]
     made = object.__new__(first.__class__)
@@ -321,6 +319,11 @@ def _tensor(result: Result, nodes: list[UOp], operands: list[Any]) -> Any:
         else:
             base = operands[result.view_of]
             found: Any = base._alias or shared(base)
-            made._alias = found[0], found[1] + result.depth
+            made._alias = found[0], _path_below(found[1], result, template)
             made._is_shared = base._is_shared
     return made
+
+
+def _path_below(path: Any, result: Result, template: MethodTemplate) -> Any:
+    """The path of a view that a template gives of an alias which has a `path`."""
+    return deeper(path, template.graph.moves(result.slot, result.depth or 0)[0])

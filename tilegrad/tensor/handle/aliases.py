@@ -34,8 +34,8 @@ from tilegrad.tensor.handle.size_arguments import is_one, same
 
 __all__ = [
     "Alias", "Away", "Look", "Move", "Storage", "aliases_of_all", "can_move", "can_view",
-    "extended", "hold", "is_alone", "is_contiguous", "look", "look_of_call", "moved", "overlaps",
-    "same_storage", "set_apart", "shared", "show", "shows", "steps", "strides_in", "valued",
+    "deeper", "extended", "hold", "is_alone", "is_contiguous", "look", "look_of_call", "moved",
+    "overlaps", "same_storage", "set_apart", "shared", "show", "shows", "steps", "strides_in", "valued",
 ]  # fmt: skip
 
 Method = TypeVar("Method", bound=Callable[..., Any])
@@ -132,6 +132,13 @@ def extended(path: int | Away, op: Ops, arg: Any) -> int | Away:
     if isinstance(path, int):
         return path + 1
     return Away(path.shape, (*path.moves, (op, arg)))
+
+
+def deeper(path: int | Away, moves: Sequence[Move]) -> int | Away:
+    """The path of what movement ops, the last one first, make of an alias that has `path`."""
+    if isinstance(path, int):
+        return path + len(moves)
+    return Away(path.shape, (*path.moves, *reversed(moves)))
 
 
 class _Probe:
