@@ -12,18 +12,18 @@ from __future__ import annotations
 from collections.abc import Collection
 from functools import partial
 
-from tilegrad.ir.op import Axis, Ops
+from tilegrad.ir.op import Ops
 from tilegrad.ir.queries import iterations_of
 from tilegrad.ir.uop import UOp
 from tilegrad.optimize.choice import choose
 from tilegrad.optimize.contraction_tile import find_contraction_tile
-from tilegrad.optimize.facts import ROWS, UNROLLED, heaviest
+from tilegrad.optimize.facts import ROWS, heaviest
 from tilegrad.optimize.heuristic_dots import use_dots
 from tilegrad.optimize.heuristic_simt import heuristic as heuristic_simt
 from tilegrad.optimize.heuristic_stages import StageShaper
 from tilegrad.optimize.heuristic_streams import Streamer
 from tilegrad.optimize.latency_hiding import hide_waits
-from tilegrad.optimize.opt import Opt, OptOps, reduce_axes
+from tilegrad.optimize.opt import Opt
 from tilegrad.optimize.opts import apply_opts
 from tilegrad.optimize.reuse import Reuse, find_reuses
 from tilegrad.target import Target
@@ -87,23 +87,3 @@ class _Heuristic(Streamer, StageShaper):
             best()
         else:
             choose(self, [best, partial(self.tile_contraction, tile)], share=1.0)
-        self.unroll_short(least)
-
-    def unroll_short(self, least: float) -> None:
-        """Unroll a short loop of the contraction that conditions of loads ask for, as those of an
-        image's padding do: vectors of conditions take the registers and ports of the tile.
-        """
-        asked = {
-            node
-            for load in self.ast.toposort()
-            if load.op is Ops.LOAD and load.is_gated
-            for node in load.gate.toposort()
-        }
-        short = [
-            loop
-            for loop in asked.intersection(reduce_axes(self.ast))
-            if loop.axis is Axis.REDUCE and loop.extent.op is Ops.CONST and loop.vmax < UNROLLED
-        ]
-        short.sort(key=reduce_axes(self.ast).index)
-        unrolled = [partial(self.move, OptOps.UNROLL, loop, 0) for loop in short]
-        choose(self, [lambda: None, *unrolled], least=least)

@@ -35,7 +35,8 @@ from tilegrad.tensor.handle.size_arguments import is_one, same
 __all__ = [
     "Alias", "Away", "Look", "Move", "Storage", "aliases_of_all", "can_move", "can_view",
     "deeper", "extended", "hold", "is_alone", "is_contiguous", "look", "look_of_call", "moved",
-    "overlaps", "same_storage", "set_apart", "shared", "show", "shows", "steps", "strides_in", "valued",
+    "overlaps", "same_storage", "set_apart", "shared", "show", "shows", "steps", "strides_in",
+    "valued",
 ]  # fmt: skip
 
 Method = TypeVar("Method", bound=Callable[..., Any])
