@@ -15,7 +15,7 @@ from tilegrad.base.dtype import dtypes
 from tilegrad.base.trace import PassRecord, recording
 from tilegrad.device.nv import nv_target
 from tilegrad.ir.args import BufferArg
-from tilegrad.ir.movement import reduce_axes, reshape
+from tilegrad.ir.movement import expand, reduce_axes, reshape
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp
 from tilegrad.schedule.fuse import STEPS
@@ -109,6 +109,16 @@ def test_a_long_scan_is_done_in_slices() -> None:
     )
 
 
+def test_one_row_that_is_added_to_zeros_is_a_mask() -> None:
+    zeros = expand(reshape(UOp.const(dtypes.float32, 0), (1, 1)), (5, 4))
+    index = reshape(leaf(0, 1).cast(dtypes.int32), ())
+    added = UOp(Ops.SCATTER_ADD, dtypes.float32, (zeros, index, leaf(1, 4)))
+    assert around("schedule.one_row", added) == (
+        "SCATTER_ADD(VIEW(0.0), VIEW(CAST(x0)), x1)",
+        "WHERE(VIEW(CMPEQ(VIEW(ADD(PREFIX_AXIS(VIEW(1)), -1)), VIEW(CAST(x0)))), VIEW(x1), 0.0)",
+    )
+
+
 def test_many_rows_that_meet_are_summed_in_float64() -> None:
     rows = leaf(0, 4), leaf(1, 8192).cast(dtypes.int32), leaf(2, 8192)
     assert around("schedule.exact_sums", UOp(Ops.SCATTER_ADD, dtypes.float32, rows)) == (
@@ -193,6 +203,8 @@ def test_every_pass_and_step_has_a_golden_here() -> None:
 def test_a_graph_goes_through_all_in_their_order() -> None:
     softmax = Tensor.empty(64, 64).softmax(1)
     assert [each.name for each in recorded(softmax)] == NAMES
-    optional = {"channels", "one_hot", "split", "scan_slices", "separate", "inline", "scratch"}
+    optional = {
+        "channels", "one_hot", "split", "scan_slices", "one_row", "separate", "inline", "scratch",
+    }  # fmt: skip
     plain = [name for name in NAMES if name.partition(".")[2] not in optional]
     assert [each.name for each in recorded(softmax, plain=True)] == plain

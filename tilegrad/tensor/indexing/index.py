@@ -56,7 +56,7 @@ from tilegrad.tensor.indexing.keys import (
 )  # fmt: skip
 from tilegrad.tensor.storage.checked import checked
 from tilegrad.tensor.storage.host_memory import flatten
-from tilegrad.tensor.views.changing import picked_at_inputs
+from tilegrad.tensor.views.changing_picks import picked_at_inputs
 from tilegrad.tensor.views.in_memory import view_of_all, view_of_memory
 
 __all__ = ["Indexing"]

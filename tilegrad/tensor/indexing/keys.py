@@ -10,7 +10,7 @@ from tilegrad.base.dtype import DType, dtypes
 from tilegrad.base.errors import DTypeError, IndexKindError
 from tilegrad.tensor.handle.core import Core
 from tilegrad.tensor.handle.size_arguments import as_int, here, simple
-from tilegrad.tensor.views.changing import is_scalar
+from tilegrad.tensor.views.changing_picks import is_scalar
 
 __all__ = [
     "KnownIndex", "as_index", "as_number_or_bool", "as_slice", "axes_of", "entries_of",

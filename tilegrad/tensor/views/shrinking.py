@@ -26,7 +26,7 @@ from tilegrad.tensor.handle.size_arguments import (
     show_shape,
     simple,
 )  # fmt: skip
-from tilegrad.tensor.views.changing import viewed_at
+from tilegrad.tensor.views.changing_picks import viewed_at
 from tilegrad.tensor.views.movement_methods import Movement
 
 __all__ = ["Shrinking", "is_inside"]
