@@ -117,7 +117,7 @@ PLANTED = {
     "a captured function gives a view of the slice that it saw first": Plant("capture/inputs.py", "if self.look is not None and self.look != look(tensor)[1:]:", "if False:", _LOOPS),
     "a replay writes to what a slice was computed to": Plant("tensor/writing/assignment.py", "elif memory.base_of(node) is not memory.base_of(own) or look(self).root is None:", "elif False:", _LOOPS),
     "a replay copies a slice before it writes to the memory": Plant("capture/entry.py", "text = self._set_slots(found) or self._overlap()", "text = self._set_slots(found)", _LOOPS),
-    "two inputs of a replay may be one memory": Plant("capture/entry.py", "            if id(buffer) in self._slots:", "            if False:", _LOOPS),
+    "two inputs of a replay may be one memory": Plant("capture/entry.py", "            if id(buffer) in self.slots:\n                label", "            if False:\n                label", _LOOPS),
     "a replay writes to a result that is held": Plant("capture/results.py", "if getrefcount(self.leaf) != self._count or is_overwritten(self.leaf):", "if is_overwritten(self.leaf):", _LOOPS),
     "moves from memory to a leaf may be others": Plant("tensor/storage/signatures.py", "        return moves is kind.moves or moves == kind.moves", "        return moves is kind.moves or len(moves) == len(kind.moves or ())", _LOOPS),
     "one offset of two slices serves both": Plant("tensor/storage/signatures.py", "        if values.setdefault(name, start) != start:", "        if values.setdefault(name, start) is None:", _LOOPS),
@@ -132,7 +132,7 @@ PLANTED = {
     "a call that recorded no gradients is one that does": Plant("tensor/calls/recent_calls.py", "(self.records is None or self.records is records_gradients())", "(self.records is None or True)", _LOOPS),
     "a short signature does not say where a slice begins": Plant("tensor/calls/short_signatures.py", "rest += slice, *ends\n", "rest += slice, *ends[1:]\n", _LOOPS),
     "two operands that are one are two": Plant("tensor/calls/short_signatures.py", "            rest += kind, number\n", "            rest.append(kind)\n", _LOOPS),
-    "a call's gradient is that of all of its leaves": Plant("tensor/calls/gradients.py", "key += leaf.dtype, leaf.shape, leaf.__class__ is Number, target is not None", "key += leaf.dtype, leaf.shape, leaf.__class__ is Number", _LOOPS),
+    "a call's gradient is that of all of its leaves": Plant("tensor/calls/gradients.py", "key += leaf.dtype, len(leaf.shape), leaf.__class__ is Number, target is not None", "key += leaf.dtype, len(leaf.shape), leaf.__class__ is Number", _LOOPS),
     "an alias does not see a write that waits": Plant("tensor/storage/writes.py", "        for each in others:\n            exchange(each, tensor.detach())", "        pass", _LOOPS),
     "a view of memory begins where that begins": Plant("tensor/storage/viewed.py", "            start += sum([pair[0] * step for pair, step in zip(arg, strides)])", "            start = sum([pair[0] * step for pair, step in zip(arg, strides)])", _LOOPS),
 }  # fmt: skip
