@@ -631,3 +631,17 @@ def test_a_scan_along_the_first_axis_of_planes_that_grow() -> None:
     for size in (2, 3, 4, 7):
         a = numbers(3, size, size, seed=size)
         close(Tensor(a).cumsum(0), a.cumsum(0))
+
+
+def test_a_wide_integer_that_changes_beside_a_size() -> None:
+    """An int64 is no variable of a launch: what no size explains has a plan of its own."""
+    random = np.random.default_rng(4)
+    for count in (3, 4, 5, 6, 3, 7, 9, 11, 4, 8):
+        counts = random.integers(2, 9, count)
+        total = int(counts.sum())
+        given = Tensor(counts.astype(np.int64))
+        assert [(given.sum(0) == total + more).item() for more in (0, 1, -1)] == [
+            True,
+            False,
+            False,
+        ]

@@ -137,6 +137,12 @@ class _Solver:
         self.defined: list[int] = []
         self.shapes: list[Shape] = []
         self.is_free = self._free_starts()
+        # The sizes that are constants which may be variables of the launches.
+        self.is_number = {
+            self.first[number]
+            for number in self.request.constants
+            if self.first[number] < self.first[number + 1]
+        }
         # By slice and axis, the elements behind it where these follow from two unknowns.
         self.ends: dict[tuple[int, int], Polynomial] = {}
 
@@ -182,7 +188,7 @@ class _Solver:
                 found = self._explained(seen)
                 if found is not None:
                     self.known[seen] = found
-                elif all(map(may_be_number, seen)):
+                elif position in self.is_number and all(map(may_be_number, seen)):
                     self.is_free.add(position)
                 else:
                     raise _NoGraph
