@@ -219,7 +219,7 @@ def test_slices_that_begin_anywhere_are_few_graphs(is_read: bool) -> None:
         close(table.sum(0), wanted.sum(0))
         close(table, wanted)
 
-    with Context(TEMPLATES=1):
+    with Context(TEMPLATES=1, SEGMENTS=1):
         found = plans_of(write, 24)
     assert found[-1] <= 10 and found[-1] == found[12]
 

@@ -4,6 +4,7 @@ same losses, gradients and shapes.
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from tests.torch.running import PROGRAMS, differences, run
 from tilegrad import Context
 
 PATHS = sorted(PROGRAMS.glob("*.py"))
+LIMIT = sys.getrecursionlimit()
 
 
 def test_there_are_sixty_programs() -> None:
@@ -26,6 +28,8 @@ def test_a_program_prints_what_it_prints_with_pytorch(path: Path) -> None:
     # torch.compile in an earlier program turns this off in the whole process.
     torch.distributions.Distribution.set_default_validate_args(True)
     theirs = run(path, substitute=False)
+    # torch.compile raises the limit of recursion.
+    sys.setrecursionlimit(LIMIT)
     # A program may set switches for all that follows.
     with Context():
         ours = run(path, substitute=True)
