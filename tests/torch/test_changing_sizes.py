@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import tilegrad.torch as torch
+from tests.engine.test_price import in_a_process
 from tilegrad import Context
 from tilegrad.base.trace import counters
 from tilegrad.tensor.handle import waiting
@@ -157,6 +158,27 @@ def test_steps_make_no_nodes_and_compile_nothing(
         read(length)
     assert len(made) == before
     assert counters.compiles == plans
+
+
+def plans_of_unread_words() -> list[int]:
+    """The kernels made for words that nobody reads: for the first text, and for two more."""
+    models = [Model("arange", "made") for _ in range(4)]
+    found: list[int] = []
+    with Context(TEMPLATES=1, SEGMENTS=1, SIZES=1), torch.no_grad():
+        for _ in range(3):
+            words = torch.tensor([[3, 1]])
+            for _ in range(MOST - 2):
+                scores = sum(model(words[:, -MOST:])[:, -1] for model in models)
+                words = torch.cat((words, scores.argmax(-1, keepdim=True)), dim=1)
+            assert words[0, -1].item() in range(WORDS)
+            found.append(counters.compiles)
+    return found
+
+
+def test_words_that_nobody_reads_on_the_way_take_few_kernels() -> None:
+    first, _, last = in_a_process(plans_of_unread_words)
+    assert first <= 150
+    assert last - first <= 20
 
 
 def test_a_cache_of_keys_that_grows(made: list[int]) -> None:

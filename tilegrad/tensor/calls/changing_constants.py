@@ -67,8 +67,8 @@ class ChangingConstants:
             return
         if len(seen.constants) < _MOST_COMPARED:
             seen.constants.add(found)
-        if seen.step != pool.reads:
-            seen.step = pool.reads
+        if seen.step != pool.runs:
+            seen.step = pool.runs
             seen.news += 1
             if seen.news > _MANY:
                 self._lines.add(line)

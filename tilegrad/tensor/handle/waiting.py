@@ -246,13 +246,14 @@ class Pool:
     """The calls of a thread whose results are alive: those `waiting` to be part of a run, and those
     `computed` by one, by their handles; a handle whose result dies is forgotten (`forget`).
     `has_new` if some of them have no nodes; `losses` are the tensors whose gradient was asked for;
-    `reads` counts those of values. Unless it `trains`, what requires a gradient has nodes:
-    assignments do not wait then, and each would make those of all calls.
+    `reads` counts those of values, `runs` what ran. Unless it `trains`, what requires a gradient
+    has nodes: assignments do not wait then, and each would make those of all calls.
     """
 
     __slots__ = (
         "__weakref__", "computed", "count", "expander", "forget", "has_new", "is_full", "losses",
-        "many", "next_pause", "patience", "pause", "reads", "thread", "trains", "waiting",
+        "many", "next_pause", "patience", "pause", "reads", "runs", "thread", "trains",
+        "waiting",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -267,7 +268,7 @@ class Pool:
         self.has_new = self.is_full = False
         # The thread that makes nodes of all results just now.
         self.expander: int | None = None
-        self.count = self.reads = 0
+        self.count = self.reads = self.runs = 0
         self.patience = _PATIENCE
         self.pause, self.next_pause = 0, _PAUSE
 
@@ -284,6 +285,7 @@ class Pool:
     def in_vain(self) -> None:
         """Count a read for which nodes had to be made."""
         self.count = 0
+        self.runs += 1
         self.patience -= 1
         if self.patience <= 0:
             self.end()
@@ -293,6 +295,7 @@ class Pool:
 
     def was_of_use(self) -> None:
         """Count a read that found its run by the calls."""
+        self.runs += 1
         self.patience, self.next_pause = _PATIENCE, _PAUSE
         self.count = self.pause = 0
         self.is_full = False
