@@ -144,7 +144,7 @@ def test_the_order_of_calls(runtime: MetalRuntime, fake: FakeMetal) -> None:
 def test_launches_of_a_sequence_share_command_buffers(
     runtime: MetalRuntime, fake: FakeMetal
 ) -> None:
-    """Forty launches, each of which adds to what the one before has written."""
+    """Forty launches; each adds to the result of the one before."""
     program, memory = runtime.load("add", KERNEL), runtime.allocate(64)
     numbers = np.arange(8, dtype=np.int32)
     runtime.copy_in(memory, memoryview(numbers).cast("B"))

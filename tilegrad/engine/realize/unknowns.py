@@ -468,8 +468,8 @@ def _fit(size: Polynomial, low: list[int], high: list[int]) -> None:
 
 
 def _fit_each(behind: Polynomial, high: list[int]) -> None:
-    """Lower the bound of each unknown that is a part of a slice with elements `behind` it, of which
-    there are a number in all.
+    """Lower the bound of each unknown in the position or length of a slice, so that the elements
+    `behind` it are not fewer than none.
     """
     if any(len(factors) > 1 or (factors and by > 0) for factors, by in behind.items()):
         return

@@ -8,14 +8,15 @@ at each step, or one that differs in its size alone.
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp
 from tilegrad.ir.walks import toposort
+from tilegrad.tensor.calls.recorded import replaced
 from tilegrad.tensor.calls.uploads import can_upload, uploaded
-from tilegrad.tensor.handle.core import Core, device_of
+from tilegrad.tensor.handle.core import device_of
 from tilegrad.tensor.handle.waiting import Call, Pool, this_thread
 from tilegrad.tensor.storage.host_constants import constant_elements
 from tilegrad.tensor.storage.memory import needs_no_run
@@ -101,8 +102,8 @@ class ChangingConstants:
             return None
         return (
             made.get(id(first), first),
-            tuple([_replaced(each, made) for each in args]),
-            {name: _replaced(each, made) for name, each in kwargs.items()},
+            tuple([replaced(each, made) for each in args]),
+            {name: replaced(each, made) for name, each in kwargs.items()},
         )
 
 
@@ -118,7 +119,7 @@ def _signature(node: UOp) -> tuple[Any, ...]:
 
 def _is_filled(node: UOp) -> bool:
     """Whether all elements of a constant are one number."""
-    while node.src and node.op.is_movement and node.op.name != "PAD":
+    while node.src and node.op.is_movement and node.op is not Ops.PAD:
         node = node.src[0]
     return not node.src
 
@@ -127,15 +128,5 @@ def _uploaded(tensor: Any) -> Any | None:
     size = tensor.numel()
     if not 0 < size <= _MOST_ELEMENTS or not can_upload(device_of(tensor)):
         return None
-    with contextlib.suppress(MemoryError):
-        array = constant_elements(tensor.uop)
-        return None if array is None else uploaded(tensor, array, tensor.dtype)
-    return None
-
-
-def _replaced(value: Any, made: Mapping[int, Any]) -> Any:
-    if isinstance(value, Core):
-        return made.get(id(value), value)
-    if value.__class__ is tuple or value.__class__ is list:
-        return value.__class__([_replaced(each, made) for each in value])
-    return value
+    array = constant_elements(tensor.uop)
+    return None if array is None else uploaded(tensor, array, tensor.dtype)

@@ -26,6 +26,7 @@ from tilegrad.tensor.handle.waiting import this_thread
 
 __all__ = [
     "TELLING", "MethodTemplate", "Result", "WaitingKind", "recorded", "recorded_with_numbers",
+    "replaced",
 ]  # fmt: skip
 
 # What methods look for in an operand's graph.
@@ -178,8 +179,8 @@ def _made_of(stand_ins: list[Any], method: Any, operands: list[Any], args: Any, 
     try:
         return method(
             stand_ins[0],
-            *[_replaced(value, by_identity) for value in args],
-            **{name: _replaced(value, by_identity) for name, value in kwargs.items()},
+            *[replaced(value, by_identity) for value in args],
+            **{name: replaced(value, by_identity) for name, value in kwargs.items()},
         )
     except (InternalError, RecursionError):
         raise
@@ -207,15 +208,15 @@ def _waiting_kinds(
     return tuple([WaitingKind(graph, each, next_number()) for each in results])
 
 
-def _replaced(value: Any, stand_ins: dict[int, Any]) -> Any:
+def replaced(value: Any, stand_ins: dict[int, Any]) -> Any:
     """An argument with the stand-ins of its tensors. No closure: one that calls itself would keep
     the stand-ins alive, among the user's tensors, until garbage is collected.
     """
     if isinstance(value, Core):
-        return stand_ins[id(value)]
+        return stand_ins.get(id(value), value)
     kind = value.__class__
     if isinstance(value, (tuple, list)):
-        return kind([_replaced(each, stand_ins) for each in value])
+        return kind([replaced(each, stand_ins) for each in value])
     return value
 
 

@@ -208,12 +208,10 @@ class _Calls:
         waits = kinds is not None and can_postpone(pool, config, template.requires_grad)
         copies: bool | None = False
         if template.has_view:
-            if is_replaced:
-                # Of the constant, or not: the method knows.
-                return None
             is_call = waits and len(operands) == 1 and inputs[0].__class__ is Call
             copies = _copies(template, operands, inputs[0] if is_call else None)
-            if copies is None:
+            # A view of memory in the place of a constant is none of the constant.
+            if copies is None or is_replaced:
                 return None
         if kinds is None or not waits:
             return self._made_now(template, operands, numbers, args, kwargs, config, entry)

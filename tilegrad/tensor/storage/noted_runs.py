@@ -24,17 +24,10 @@ from tilegrad.ir.slices import offset_name
 from tilegrad.ir.uop import UOp, toposort
 from tilegrad.tensor.handle.waiting import Call, Moves, Number, Value
 from tilegrad.tensor.storage import running
+from tilegrad.tensor.storage.leaf_kinds import DrawKind, Kind, LeafKind, NumberKind
 from tilegrad.tensor.storage.memory import base_of
 from tilegrad.tensor.storage.past import Reached
-from tilegrad.tensor.storage.signatures import (
-    DrawKind,
-    Kind,
-    LeafKind,
-    Leaves,
-    NumberKind,
-    WaitingCalls,
-    moves_of,
-)
+from tilegrad.tensor.storage.signatures import Leaves, WaitingCalls, moves_of
 
 __all__ = ["Computed", "Outcome", "PlainNodes", "ResultsAlive", "Segment", "noted", "reached_by"]
 

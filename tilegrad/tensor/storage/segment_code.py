@@ -25,23 +25,25 @@ from tilegrad.engine.run import memory as store
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp
 from tilegrad.tensor.handle.waiting import Call, Input, Number
-from tilegrad.tensor.storage.noted_runs import Segment
-from tilegrad.tensor.storage.segment_take import guards_of, is_plain, take_lines
-from tilegrad.tensor.storage.signatures import (
-    Base,
+from tilegrad.tensor.storage.leaf_kinds import (
     DrawKind,
     Kind,
     LeafKind,
     NumberKind,
     SizedKind,
     SizedSliceKind,
+    takes_moves,
+)
+from tilegrad.tensor.storage.noted_runs import Segment
+from tilegrad.tensor.storage.segment_take import guards_of, is_plain, take_lines
+from tilegrad.tensor.storage.signatures import (
+    Base,
     WaitingCalls,
     base_below,
     is_computed,
     is_draw,
     node_of,
     sliced,
-    takes_moves,
     whole,
 )
 

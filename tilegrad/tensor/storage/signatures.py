@@ -13,7 +13,7 @@ in two halves:
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from math import prod
 from operator import attrgetter
 from struct import Struct
@@ -25,11 +25,20 @@ from tilegrad.engine.run import memory as store
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp
 from tilegrad.tensor.handle.waiting import Call, Input, Moves, Number, Pool, Value
+from tilegrad.tensor.storage.leaf_kinds import (
+    DrawKind,
+    Kind,
+    LeafKind,
+    NumberKind,
+    SizedKind,
+    SizedSliceKind,
+    takes_moves,
+    takes_offsets,
+)
 
 __all__ = [
-    "DrawKind", "Kind", "LeafKind", "Leaves", "NumberKind", "SizedKind", "SizedSliceKind",
-    "WaitingCalls", "base_below", "bases_of", "described", "is_computed", "is_draw", "moves_of",
-    "node_of", "slice_of", "sliced", "takes_moves", "waiting_calls", "whole",
+    "Leaves", "WaitingCalls", "base_below", "bases_of", "described", "is_computed", "is_draw",
+    "moves_of", "node_of", "sliced", "waiting_calls", "whole",
 ]  # fmt: skip
 
 # Ops of a graph that calls stand on and that is no memory: more are worth keeping, if a tensor has
@@ -176,125 +185,6 @@ def _first_equals(calls: list[Call]) -> dict[Call, Call]:
     return first
 
 
-class LeafKind(NamedTuple):
-    """What a leaf of calls is. Where it is a chain of `steps`, from the top down to memory number
-    `base` of `size` elements: those, and the `moves` from the memory up if they only move. Else
-    `key` says all of it, and `steps` is None. Where the offset of a slice may be another one, it is
-    the value of a variable of the launches: `offsets` has for each of `steps` None or its variables
-    by axis.
-    """
-
-    steps: tuple[tuple[Ops, DType, Any], ...] | None
-    moves: Moves | None
-    dtype: DType | None
-    size: int
-    device: str
-    base: int
-    key: tuple[Any, ...]
-    offsets: tuple[tuple[str | None, ...] | None, ...] = ()
-
-
-class NumberKind(NamedTuple):
-    """What a number that is a leaf has to be: of `dtype`, and of these `bits`, or the value of a
-    `variable` of the launches where that has a name.
-    """
-
-    dtype: DType
-    bits: int
-    variable: str | None = None
-
-
-class DrawKind(NamedTuple):
-    """What a leaf of random words has to be: of `shape`, on `device`. Its seed and offset are the
-    values of three variables of the launches, of these `names` if the plan needs it.
-    """
-
-    shape: tuple[int, ...]
-    device: str
-    names: tuple[str, str, str] | None = None
-
-    def values_of(self, draw: UOp) -> Iterator[tuple[str, int]]:
-        """The values of the variables for a draw."""
-        if self.names is not None:
-            yield from zip(self.names, draw.arg.launch_values)
-
-
-class SizedKind(NamedTuple):
-    """What a leaf is whose sizes may be others: all elements of memory number `base`, on `device`,
-    in their order, by way of these `ops` beside RESHAPE, from the top down.
-    """
-
-    ops: tuple[Ops, ...]
-    dtype: DType
-    device: str
-    base: int
-
-
-class SizedSliceKind(NamedTuple):
-    """What a leaf is whose sizes may be others: a slice of memory number `base` on `device`. Below
-    the slice the memory has `shape`, where None is so many elements more than the slice has along
-    that axis as `margins` says; the slice begins at `starts`, and so many DETACH are on the way.
-    Axes of one element may be left out above it, or added.
-    """
-
-    shape: tuple[int | None, ...]
-    margins: tuple[int, ...]
-    starts: tuple[int, ...]
-    detaches: int
-    dtype: DType
-    device: str
-    base: int
-
-    def has(self, moves: Sequence[tuple[Ops, Any, tuple[Any, ...]]], size: int) -> bool:
-        """Whether the steps from memory of `size` elements up to a leaf are such a slice."""
-        found = slice_of(moves, size)
-        if found is None:
-            return False
-        shape, sliced, starts, detaches = found
-        return (
-            (starts, detaches) == (self.starts, self.detaches)
-            and len(shape) == len(self.shape)
-            and all(
-                size == (length + margin if wanted is None else wanted)
-                for size, length, wanted, margin in zip(shape, sliced, self.shape, self.margins)
-            )
-        )
-
-
-def slice_of(
-    moves: Sequence[tuple[Ops, Any, tuple[Any, ...]]], size: int
-) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...], int] | None:
-    """The shape below a slice of memory of `size` elements, that of the slice, where it begins, and
-    the number of DETACH; None for steps that are more than a slice.
-    """
-    shape: tuple[int, ...] = (size,)
-    starts: list[int] = []
-    sliced: tuple[int, ...] = ()
-    detaches = 0
-    is_done = False
-    for op, arg, after in moves:
-        if op is Ops.DETACH:
-            detaches += 1
-        elif is_done:
-            return None
-        elif op is Ops.SHRINK:
-            before = starts or [0] * len(arg)
-            starts = [first + start for first, (start, _) in zip(before, arg)]
-            sliced = after
-        elif op is not Ops.RESHAPE:
-            return None
-        elif not starts:
-            shape = after
-        else:
-            is_done = True
-            if [size for size in after if size != 1] != [size for size in sliced if size != 1]:
-                return None
-    return (shape, sliced, (*starts,), detaches) if starts else None
-
-
-Kind = LeafKind | NumberKind | SizedKind | SizedSliceKind | DrawKind
-
-
 class Leaves(NamedTuple):
     """The leaves of waiting calls as nodes: their kinds, the memory below, each BUFFER once, and
     the nodes that copy memory of the host.
@@ -395,10 +285,7 @@ def bases_of(
             values.update(kind.values_of(leaf))
             continue
         if isinstance(kind, (SizedKind, SizedSliceKind)):
-            if isinstance(kind, SizedKind):
-                memory = whole(leaf, kind, copies)
-            else:
-                memory = sliced(leaf, kind)
+            memory = _of_sizes(leaf, kind, copies)
             if memory is None or bases.setdefault(memory, len(bases)) != kind.base:
                 return None
             continue
@@ -431,6 +318,12 @@ def bases_of(
         if base is None or bases.setdefault(base, len(bases)) != kind.base:
             return None
     return [*bases], [*copies], values
+
+
+def _of_sizes(
+    leaf: Input, kind: SizedKind | SizedSliceKind, copies: dict[UOp, None]
+) -> Base | None:
+    return whole(leaf, kind, copies) if isinstance(kind, SizedKind) else sliced(leaf, kind)
 
 
 def whole(leaf: Input, kind: SizedKind, copies: dict[UOp, None]) -> Base | None:
@@ -507,7 +400,7 @@ def base_below(
             return None
         names = next(left, None)
         if names is not None:
-            if not _takes_offsets(node.arg, arg, names, values):
+            if not takes_offsets(node.arg, arg, names, values):
                 return None
         elif node.arg != arg:
             return None
@@ -521,43 +414,6 @@ def base_below(
     _, device, size = node.arg
     is_of_kind = size == kind.size and device == kind.device
     return node if is_of_kind and not store.is_overwritten(node) else None
-
-
-def takes_moves(moves: Moves, kind: LeafKind, values: dict[str, int]) -> bool:
-    """Whether the moves from memory up to a leaf are those of `kind`, but for offsets that are
-    variables, which are added to `values`.
-    """
-    if not kind.offsets:
-        return moves is kind.moves or moves == kind.moves
-    steps = kind.steps or ()
-    if len(moves) != len(steps):
-        return False
-    for (op, arg, _), step, names in zip(reversed(moves), steps, kind.offsets):
-        if op is not step[0]:
-            return False
-        if names is None:
-            if arg != step[2]:
-                return False
-        elif not _takes_offsets(arg, step[2], names, values):
-            return False
-    return True
-
-
-def _takes_offsets(
-    now: Any, noted: Any, names: tuple[str | None, ...], values: dict[str, int]
-) -> bool:
-    """Whether a slice has the sizes of the one that was `noted`, and the same offset where that has
-    no name; `values` takes the others.
-    """
-    for pair, before, name in zip(now, noted, names):
-        if pair == before and name is None:
-            continue
-        start, end = pair
-        if name is None or end - start != before[1] - before[0]:
-            return False
-        if values.setdefault(name, start) != start:
-            return False
-    return True
 
 
 def _key(node: UOp, bases: dict[Any, int], copies: dict[UOp, None]) -> tuple[Any, ...] | None:

@@ -21,17 +21,9 @@ from tilegrad.ir.op import Ops
 from tilegrad.ir.sized_templates import Formula, fitted, fitted_share, made
 from tilegrad.ir.uop import UOp
 from tilegrad.tensor.handle.waiting import Call, Input
+from tilegrad.tensor.storage.leaf_kinds import Kind, LeafKind, SizedKind, SizedSliceKind, slice_of
 from tilegrad.tensor.storage.noted_runs import Outcome, PlainNodes, ResultsAlive, Segment
-from tilegrad.tensor.storage.signatures import (
-    Base,
-    Kind,
-    LeafKind,
-    SizedKind,
-    SizedSliceKind,
-    WaitingCalls,
-    bases_of,
-    slice_of,
-)
+from tilegrad.tensor.storage.signatures import Base, WaitingCalls, bases_of
 
 __all__ = ["SizedSegment", "Sizes", "sized_segment", "sizes_before"]
 
