@@ -166,6 +166,18 @@ def _calls_wait_anew() -> None:
 
 
 @pytest.fixture(autouse=True)
+def _no_sizes_have_come_before() -> None:
+    """Graphs of earlier tests that differ from this one's in their sizes do not decide whether it
+    gets a plan for a range of sizes. SIZES=2 checks such plans, as many as there are.
+    """
+    from tilegrad.base.config import config
+    from tilegrad.engine.realize import size_ranges
+
+    if config.SIZES < 2:
+        size_ranges._families.clear()
+
+
+@pytest.fixture(autouse=True)
 def _random_numbers_repeat() -> None:
     """What a test draws depends neither on the tests before it nor on the run: the package's own
     stream begins at a seed of the system.
