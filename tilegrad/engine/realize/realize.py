@@ -42,7 +42,7 @@ from tilegrad.runtime.buffer import Buffer
 __all__ = [
     "Others", "computed_below", "exclusive", "expose", "index", "late_readers",
     "leaves_below", "lend", "looked_at", "pending", "read", "read_number", "readers_of", "realize",
-    "realized", "remember", "share", "users_of", "view_of",
+    "realized", "remember", "same_write", "share", "users_of", "view_of",
 ]  # fmt: skip
 
 _known = Known()
@@ -77,6 +77,15 @@ def remember(node: UOp, memory: UOp) -> None:
     """
     if node is not memory and below_views(node).op not in _MEMORY:
         _known[node] = memory
+
+
+def same_write(made: UOp, written: UOp) -> None:
+    """Say that `made` is the assignment `written` over other names of what it reads: where that has
+    run, this one has, and its target holds no earlier value for it to run on.
+    """
+    memory = _known.get(written)
+    if memory is not None:
+        _known[made] = memory
 
 
 class Others:

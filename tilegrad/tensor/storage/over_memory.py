@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from tilegrad.base.trace import counters
+from tilegrad.engine.realize.realize import same_write
 from tilegrad.ir.uop import UOp, remade
 from tilegrad.ir.walks import unvisited
+from tilegrad.tensor.storage.memory import WRITTEN
 
 __all__ = ["over_memory"]
 
@@ -26,6 +28,8 @@ def over_memory(root: UOp, memory: Mapping[UOp, UOp]) -> UOp:
         # Over memory of the same shape it has the same shape, and is no constant.
         key = node.op.serial, node.dtype, src, node.arg, node.arg.__class__
         made = done[node] = remade(key, node.op, node.shape)
+        if node.stored is not None and node.op in WRITTEN:
+            same_write(made, node)
         if node.origin and not made.origin:
             made.origin = node.origin
     counters.visits += len(done)
