@@ -72,6 +72,8 @@ BOUNDED = {
     "compat/environment_switches.py _declared": "switches that a script declares",
     "device/cpu_native.py _pools": "weak: the pools that are alive",
     "engine/realize/causes.py _recent": "_MOST",
+    "torch/hub.py _chosen": "one folder",
+    "torch/library.py _known": "operations that a program defines",
     "engine/realize/bindings.py _bindings": "KEEP_KERNELS",
     "engine/run/memory.py _leaves": "weak: the leaves that are alive",
     "engine/run/memory.py _memory": "as _leaves",

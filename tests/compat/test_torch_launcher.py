@@ -101,7 +101,7 @@ def test_modules_are_those_of_tilegrad_torch() -> None:
 
 def test_a_module_that_is_absent_says_what_to_do() -> None:
     with installed(), pytest.raises(ModuleNotFoundError, match="keeps the weights"):
-        import torch.onnx  # noqa: F401
+        import torch.export  # noqa: F401
 
 
 def test_a_script_that_is_absent_is_refused() -> None:

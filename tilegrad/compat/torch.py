@@ -11,23 +11,42 @@ from __future__ import annotations
 import importlib
 import importlib.abc
 import importlib.machinery
+import importlib.metadata
 import importlib.util
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from tilegrad.base.dtype import dtypes
 from tilegrad.compat.launcher import launch, run_script
+from tilegrad.torch.version import __version__ as torch_version
 
 __all__ = ["installed", "main", "run"]
 
 
-class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+class _Distribution(importlib.metadata.Distribution):
+    """What libraries ask before they look for PyTorch: that it is installed, and its version."""
+
+    def read_text(self, filename: str) -> str | None:
+        if filename != "METADATA":
+            return None
+        return f"Metadata-Version: 2.1\nName: torch\nVersion: {torch_version}\n"
+
+    def locate_file(self, path: Any) -> Path:
+        return Path(__file__).parents[1].joinpath(path)
+
+
+class _Finder(importlib.metadata.DistributionFinder, importlib.abc.Loader):
     """Finds `torch` and what is below it, and nothing else: each is the module of tilegrad.torch
     with that name.
     """
+
+    def find_distributions(self, context: Any = None) -> Iterable[importlib.metadata.Distribution]:
+        name = None if context is None else context.name
+        return [_Distribution()] if name in (None, "torch") else []
 
     def find_spec(
         self, fullname: str, path: object = None, target: object = None

@@ -87,13 +87,18 @@ class Module(Hookable):
 
     def __init_subclass__(cls, **options: Any):
         super().__init_subclass__(**options)
-        # A subclass of a layer that gives a new `forward` means it to be what a call runs.
+        # What the class has without its own methods.
+        given: Any = super(cls, cls)
+        # A layer computes in `__call__`, and that is its `forward` too. A subclass that gives a new
+        # `forward` means it to be what a call runs. But what calls a `forward` that there was, by
+        # super().__call__, is no layer, and a call runs it whatever `forward` is.
+        is_layer = given.forward in (Module.forward, getattr(given.__call__, "__wrapped__", None))
         if "__call__" in cls.__dict__:
             call = cls.__dict__["__call__"]
-            if "forward" not in cls.__dict__:
+            if is_layer and "forward" not in cls.__dict__:
                 cls.forward = call  # type: ignore[method-assign]
-            cls.__call__ = hooked(call, cls.forward)  # type: ignore[method-assign]
-        elif "forward" in cls.__dict__:
+                cls.__call__ = hooked(call, call)  # type: ignore[method-assign]
+        elif is_layer and "forward" in cls.__dict__:
             cls.__call__ = Module.__call__  # type: ignore[method-assign]
 
     def __setattr__(self, name: str, value: Any) -> None:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import importlib
 import math
+import sys
 from typing import TYPE_CHECKING, Any
 
 from tilegrad.base.absent import as_asked
@@ -32,7 +33,7 @@ from tilegrad.torch.complex import (
     view_as_complex,
     view_as_real,
 )
-from tilegrad.torch.complex_dtypes import complex64, complex128
+from tilegrad.torch.complex_dtypes import complex32, complex64, complex128
 from tilegrad.torch.complexes import *
 from tilegrad.torch.configuration import *
 from tilegrad.torch.device_names import (
@@ -244,7 +245,7 @@ float8_e5m2 = _dtypes.float8_e5m2
 pi, e, inf, nan = math.pi, math.e, math.inf, math.nan
 newaxis = None
 # What memory looks like is the compiler's choice.
-cfloat, cdouble = complex64, complex128
+chalf, cfloat, cdouble = complex32, complex64, complex128
 strided, sparse_coo, sparse_csr = "torch.strided", "torch.sparse_coo", "torch.sparse_csr"
 contiguous_format = legacy_contiguous_format = "contiguous_format"
 preserve_format = "preserve_format"
@@ -253,11 +254,26 @@ layout = memory_format = str
 __version__ = "2.13.0+tilegrad"
 
 _MODULES = frozenset([
-    "accelerator", "amp", "autograd", "backends", "compiler", "cpu", "cuda", "distributed",
-    "distributions", "fft", "func", "jit", "linalg", "mps", "multiprocessing", "nn", "optim",
+    "_C", "_custom_ops", "_dynamo", "_subclasses", "accelerator", "amp", "ao", "autograd",
+    "backends", "compiler", "cpu", "cuda", "distributed", "distributions", "fft", "func", "fx",
+    "hub", "jit", "library", "linalg", "mps", "multiprocessing", "nn", "onnx", "ops", "optim",
     "profiler", "random", "serialization", "signal", "sparse", "special", "testing", "types",
     "utils", "version", "xpu",
 ])  # fmt: skip
+# Names that few programs use, and the modules that have them.
+_ELSEWHERE = {
+    "GradScaler": "amp", "sparse_coo_tensor": "sparse", "sparse_csr_tensor": "sparse",
+    "spmm": "sparse.mm",
+    **dict.fromkeys(
+        (
+            "SymBool", "SymFloat", "SymInt", "_assert", "_assert_async", "_check", "_check_index",
+            "_check_is_size", "_check_not_implemented", "_check_tensor_all", "_check_type",
+            "_check_value", "_check_with", "sym_float", "sym_int", "sym_ite", "sym_max", "sym_min",
+            "sym_not", "sym_sqrt", "sym_sum",
+        ),
+        "symbolic_checks",
+    ),
+}  # fmt: skip
 _FUNCTIONS = frozenset([
     "adaptive_avg_pool1d", "alpha_dropout", "avg_pool1d", "batch_norm", "bilinear",
     "binary_cross_entropy_with_logits", "celu", "celu_", "channel_shuffle", "conv1d", "conv2d",
@@ -278,7 +294,7 @@ __all__ = [
     "blackman_window", "block_diag", "bool", "broadcast_shapes", "broadcast_tensors",
     "cartesian_prod", "cdouble", "celu", "celu_", "cfloat", "chain_matmul", "channel_shuffle",
     "channels_last", "channels_last_3d", "column_stack", "combinations", "compile", "compiler",
-    "complex64", "complex128", "contiguous_format", "conv1d", "conv2d", "conv3d",
+    "complex32", "complex64", "complex128", "contiguous_format", "conv1d", "conv2d", "conv3d",
     "conv_transpose1d", "conv_transpose2d", "conv_transpose3d", "cosine_embedding_loss",
     "cosine_similarity", "ctc_loss", "cuda", "default_generator", "device", "distributions",
     "double", "dropout",
@@ -317,17 +333,22 @@ __all__ += _tabled.__all__
 if not TYPE_CHECKING:
 
     def __getattr__(name: str) -> Any:
+        if name == "torch":
+            # As in PyTorch, whose own module is among its names.
+            return sys.modules[__name__]
         if name in _MODULES:
             return importlib.import_module(f"tilegrad.torch.{name}")
         if name in _FUNCTIONS:
             found = getattr(importlib.import_module("tilegrad.torch.nn.functional"), name)
             globals()[name] = found
             return found
-        if name in ("sparse_coo_tensor", "sparse_csr_tensor", "spmm"):
-            sparse = importlib.import_module("tilegrad.torch.sparse")
-            return getattr(sparse, "mm" if name == "spmm" else name)
-        if name == "GradScaler":
-            return importlib.import_module("tilegrad.torch.amp").GradScaler
+        if name in _ELSEWHERE:
+            module, _, own = _ELSEWHERE[name].partition(".")
+            return getattr(importlib.import_module(f"tilegrad.torch.{module}"), own or name)
+        if name.startswith("_foreach_"):
+            foreach = importlib.import_module("tilegrad.torch.foreach")
+            if name in foreach.NAMES:
+                return foreach.foreach(name)
         raise as_asked(AttributeError(absent("torch", name, __all__), name=name))
 
 

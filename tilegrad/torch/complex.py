@@ -421,9 +421,18 @@ def _meeting(name: str) -> Any:
 for _name in (
     "__add__", "__radd__", "__sub__", "__rsub__", "__mul__", "__rmul__", "__truediv__",
     "__rtruediv__", "__matmul__", "__pow__", "__eq__", "__ne__", "add", "sub", "mul", "div",
-    "matmul", "mm",
+    "matmul",
 ):  # fmt: skip
     setattr(Tensor, _name, _meeting(_name))
+_product = _meeting("mm")
+
+
+def _mm(self: Tensor, mat2: Any) -> Any:
+    return _product(self, mat2)
+
+
+_mm.__doc__ = _product.__doc__
+setattr(Tensor, "mm", called(_mm, "mm"))  # noqa: B010
 
 
 _to, _type = Tensor.to, Tensor.type

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from tilegrad.base.dtype import DType, dtypes
 
-__all__ = ["ComplexDType", "complex64", "complex128", "complex_dtype_of"]
+__all__ = ["ComplexDType", "complex32", "complex64", "complex128", "complex_dtype_of"]
 
 
 @dataclass(frozen=True)
@@ -38,6 +38,7 @@ class ComplexDType:
         return f"torch.{self.name}"
 
 
+complex32 = ComplexDType("complex32", dtypes.float16)
 complex64 = ComplexDType("complex64", dtypes.float32)
 complex128 = ComplexDType("complex128", dtypes.float64)
 
@@ -47,7 +48,7 @@ def _to_complex(dtype: DType) -> ComplexDType:
 
     Raises RuntimeError for what is no float, or has no complex counterpart.
     """
-    if dtype in (dtypes.float32, dtypes.float64, dtypes.bfloat16):
+    if dtype in (dtypes.float16, dtypes.float32, dtypes.float64, dtypes.bfloat16):
         return complex_dtype_of(dtype)
     raise RuntimeError(f"Unknown Complex ScalarType for {dtype.name}: there is none of such parts")
 
@@ -57,4 +58,6 @@ DType.to_complex = _to_complex  # type: ignore[attr-defined]
 
 def complex_dtype_of(component: DType) -> ComplexDType:
     """The dtype of complex numbers with parts of a float dtype."""
+    if component is dtypes.float16:
+        return complex32
     return complex128 if component is dtypes.float64 else complex64

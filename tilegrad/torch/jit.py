@@ -4,14 +4,18 @@ function, or the module, itself.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from tilegrad.torch.absent_hints import refusing
+from tilegrad.torch.absent_hints import absent, refusing
+from tilegrad.torch.module_aliases import also_known
+from tilegrad.torch.nn.module import Module
 
 __all__ = [
-    "export", "ignore", "is_scripting", "is_tracing", "script", "script_if_tracing", "trace",
-    "unused",
+    "Final", "RecursiveScriptModule", "ScriptFunction", "ScriptModule", "TopLevelTracedModule",
+    "annotate", "export", "ignore", "interface", "is_scripting", "is_tracing", "script",
+    "script_if_tracing", "trace", "unused",
 ]  # fmt: skip
 
 Given = TypeVar("Given")
@@ -32,7 +36,9 @@ def export(function: Given) -> Given:
     return function
 
 
-unused = script_if_tracing = export
+unused = script_if_tracing = interface = export
+# Under these names libraries use them.
+_script_if_tracing = _overload_method = _overload = export
 
 
 def ignore(function: Any = None, *, drop: bool = False) -> Any:
@@ -46,12 +52,48 @@ def ignore(function: Any = None, *, drop: bool = False) -> Any:
     return same
 
 
+def annotate(the_type: Any, the_value: Given) -> Given:
+    """The value as it is, whatever type a script would give it."""
+    return the_value
+
+
+class ScriptModule(Module):
+    """A module that `script` made: it makes none, so no module is one. Making one raises
+    NotImplementedError.
+    """
+
+    def __init__(self, *args: Any, **options: Any):
+        raise NotImplementedError(absent("torch.jit", type(self).__name__, ()))
+
+
+class RecursiveScriptModule(ScriptModule):
+    """As `ScriptModule`."""
+
+
+class TopLevelTracedModule(ScriptModule):
+    """A module that `trace` made: it makes none."""
+
+
+class ScriptFunction:
+    """A function that `script` made: it makes none, so no function is one. Making one raises
+    NotImplementedError.
+    """
+
+    def __init__(self, *args: Any, **options: Any):
+        raise NotImplementedError(absent("torch.jit", "ScriptFunction", ()))
+
+
 def is_scripting() -> bool:
     """False: Python runs."""
     return False
 
 
 is_tracing = is_scripting
+
+
+# Types of arguments that scripts may be given one number for.
+BroadcastingList1 = BroadcastingList2 = BroadcastingList3 = list
+also_known(sys.modules[__name__], ("annotations",), sys.modules[__name__], {})
 
 
 if not TYPE_CHECKING:

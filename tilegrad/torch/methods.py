@@ -100,15 +100,19 @@ _RANKS: dict[str, tuple[tuple[int, ...], ...]] = {
 _SOLUTIONS = ("cholesky", "inv", "inverse", "solve")
 
 _BATCHES: dict[str, str | None] = {"batch1": "left", "batch2": "right"}
+_MATRICES: dict[str, str | None] = {"mat1": "left", "mat2": "right"}
 _FACTORS: dict[str, str | None] = {"tensor1": "first", "tensor2": "second"}
 _MATRIX_AND_VECTOR: dict[str, str | None] = {"mat": "left", "vec": "right"}
 _VECTORS: dict[str, str | None] = {"vec1": "left", "vec2": "right"}
 _SECTIONS: dict[str, str | None] = {"split_size_or_sections": "indices_or_sections"}
 # PyTorch's name of an argument -> tilegrad's; None: taken, and without effect.
 _NAMES: dict[str, dict[str, str | None]] = {
-    "addbmm": _BATCHES, "addbmm_": _BATCHES, "baddbmm_": _BATCHES,
+    "addbmm": _BATCHES, "addbmm_": _BATCHES, "baddbmm": _BATCHES, "baddbmm_": _BATCHES,
+    "bmm": {"mat2": "other"},
+    "fill_diagonal_": {"fill_value": "value"},
+    "random_": {"from": "low", "to": "high"}, "uniform_": {"from": "low", "to": "high"},
     "addcdiv": _FACTORS, "addcdiv_": _FACTORS, "addcmul": _FACTORS, "addcmul_": _FACTORS,
-    "addmm_": {"mat1": "left", "mat2": "right"},
+    "addmm": _MATRICES, "addmm_": _MATRICES,
     "addmv": _MATRIX_AND_VECTOR, "addmv_": _MATRIX_AND_VECTOR,
     "addr": _VECTORS, "addr_": _VECTORS,
     "apply_": {"callable": "function"},

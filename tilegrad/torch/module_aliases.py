@@ -21,7 +21,7 @@ class _Names(ModuleType):
         self._source = source
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):
+        if name.startswith("__") and name != "__all__":
             raise AttributeError(name)
         return getattr(self._source, name)
 

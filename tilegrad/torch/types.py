@@ -6,6 +6,7 @@ import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, TypeAlias
 
+from tilegrad.base.dtype import DType
 from tilegrad.torch.absent_hints import refusing
 from tilegrad.torch.device_names import device
 from tilegrad.torch.tensor import Tensor
@@ -16,6 +17,11 @@ Number: TypeAlias = int | float | bool
 Device: TypeAlias = device | str | int | None
 FileLike: TypeAlias = str | os.PathLike[str]
 TensorOrTensors: TypeAlias = Tensor | Sequence[Tensor]
+
+# Under these names libraries use them.
+_bool, _complex, _device, _dtype, _float, _int, _size = (
+    bool, complex, device, DType, float, int, tuple,
+)  # fmt: skip
 
 
 if not TYPE_CHECKING:

@@ -6,11 +6,11 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Self
 
 from tilegrad.base.dtype import dtypes
-from tilegrad.base.errors import ShapeError
+from tilegrad.base.errors import DTypeError, ShapeError
 from tilegrad.base.origin import composed
 from tilegrad.tensor.calls.templates import templated
 from tilegrad.tensor.composed.picking import Picking
@@ -19,6 +19,15 @@ from tilegrad.tensor.handle.pairs import Ranked
 from tilegrad.tensor.handle.size_arguments import as_axis, here, is_of_number, show_shape
 
 __all__ = ["Arranging"]
+
+# Weight of the higher of two elements, by a position and its fraction.
+_BETWEEN: dict[str, Callable[[Any, Any], Any]] = {
+    "linear": lambda position, fraction: fraction,
+    "lower": lambda position, fraction: fraction * 0,
+    "higher": lambda position, fraction: (fraction > 0).cast(fraction.dtype),
+    "midpoint": lambda position, fraction: (fraction > 0).cast(fraction.dtype) * 0.5,
+    "nearest": lambda position, fraction: position.round() - position.floor(),
+}
 
 
 class Arranging(Picking):
@@ -260,33 +269,43 @@ class Arranging(Picking):
         return Ranked(*(each if keepdim else each.squeeze(axis) for each in picked))
 
     @composed
-    def nanquantile(self, q: Any, dim: int | None = None, keepdim: bool = False) -> Self:
-        """Quantile of what is not NaN, by linear interpolation; NaN where there is nothing else.
+    def nanquantile(
+        self, q: Any, dim: int | None = None, keepdim: bool = False, interpolation: str = "linear"
+    ) -> Self:
+        """Quantile of what is not NaN; NaN where there is nothing else.
 
         Args:
             q: share in 0..1, a number or a vector.
             dim: the axis, or None for all elements.
             keepdim: keep the reduced axis, with size 1.
+            interpolation: between two elements "linear", "lower", "higher", "midpoint" or
+                "nearest".
 
         Returns a float tensor without `dim`, with the axis of a vector `q` in front.
 
-        Raises ShapeError if a share is not in 0..1, IndexBoundsError for an axis that is out of
-        range.
+        Raises ShapeError if a share is not in 0..1, DTypeError for another interpolation,
+        IndexBoundsError for an axis that is out of range.
 
         >>> Tensor([1.0, float("nan"), 3.0]).nanquantile(0.5).item()
         2.0
         """
         if dim is None:
-            flat = self.flatten().nanquantile(q, 0)
+            flat = self.flatten().nanquantile(q, 0, False, interpolation)
             return flat.reshape(*flat.shape, *[1] * self.ndim) if keepdim else flat
         if is_of_number(dim, self.ndim):
-            return self.flatten().nanquantile(q, 0)
+            return self.flatten().nanquantile(q, 0, False, interpolation)
         axis = as_axis("nanquantile", dim, self.ndim)
         q = q.tolist() if hasattr(q, "tolist") else q
         given = list(q) if isinstance(q, (list, tuple)) else [q]
         shares = [float(share.item() if hasattr(share, "item") else share) for share in given]
         if not all(0 <= share <= 1 for share in shares):
             raise ShapeError(f"nanquantile: shares {shares}", rule="0 to 1", line=here())
+        if interpolation not in _BETWEEN:
+            raise DTypeError(
+                f"nanquantile: unknown interpolation {interpolation!r}",
+                allowed=", ".join(map(repr, _BETWEEN)),
+                line=here(),
+            )
         values = self.sort(axis)[0]
         count = self.isnan().logical_not().sum(axis, keepdim=True)
         found = []
@@ -295,7 +314,7 @@ class Arranging(Picking):
             low = position.floor()
             below = values.gather(axis, low.cast(dtypes.int32))
             above = values.gather(axis, position.ceil().cast(dtypes.int32))
-            made = below.lerp(above, position - low)
+            made = below.lerp(above, _BETWEEN[interpolation](position, position - low))
             found.append(made if keepdim else made.squeeze(axis))
         return found[0].stack(*found[1:]) if isinstance(q, (list, tuple)) else found[0]
 

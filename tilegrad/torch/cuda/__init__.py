@@ -6,7 +6,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from tilegrad.device.registry import Device
-from tilegrad.torch.absent_hints import refusing
+from tilegrad.torch.absent_gpus import or_refusing
 from tilegrad.torch.configuration import OutOfMemoryError
 from tilegrad.torch.cuda import amp
 from tilegrad.torch.device_names import has_gpu
@@ -85,4 +85,4 @@ also_known(sys.modules[__name__], ("memory", "random"), sys.modules[__name__], {
 
 
 if not TYPE_CHECKING:
-    __getattr__ = refusing(__name__)
+    __getattr__ = or_refusing(__name__)

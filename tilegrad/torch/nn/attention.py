@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import enum
+import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from tilegrad.torch.absent_hints import refusing
+from tilegrad.torch.module_aliases import also_known
+from tilegrad.torch.nn import flex_attention
 
 __all__ = ["SDPBackend", "sdpa_kernel"]
 
@@ -27,6 +30,9 @@ class SDPBackend(enum.IntEnum):
 def sdpa_kernel(backends: Any, set_priority: bool = False) -> Iterator[None]:
     """A block in which nothing changes: there is one way to compute attention."""
     yield
+
+
+also_known(sys.modules[__name__], ("flex_attention",), flex_attention, {})
 
 
 if not TYPE_CHECKING:

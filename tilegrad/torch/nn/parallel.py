@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from tilegrad.torch.absent_hints import refusing
+from tilegrad.torch.distributed import get_world_size
 from tilegrad.torch.module_aliases import also_known
 from tilegrad.torch.nn.module import Module
 
-__all__ = ["DataParallel"]
+__all__ = ["DataParallel", "DistributedDataParallel"]
 
 
 class DataParallel(Module):
@@ -24,6 +27,23 @@ class DataParallel(Module):
 
     def forward(self, *args: Any, **options: Any) -> Any:
         return self.module(*args, **options)
+
+
+class DistributedDataParallel(DataParallel):
+    """A module whose gradients would be summed over the processes of a group. A group is one
+    process (`torch.distributed.init_process_group`), so they are what they are.
+
+    Raises ValueError where there is no group.
+    """
+
+    def __init__(self, module: Any, device_ids: Any = None, **options: Any):
+        super().__init__(module, device_ids)
+        get_world_size(options.get("process_group"))
+
+    @contextlib.contextmanager
+    def no_sync(self) -> Iterator[None]:
+        """A block after which gradients would not be summed: nothing changes."""
+        yield
 
 
 also_known(

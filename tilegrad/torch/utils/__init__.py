@@ -3,9 +3,9 @@
 from typing import TYPE_CHECKING
 
 from tilegrad.torch.absent_hints import refusing
-from tilegrad.torch.utils import checkpoint, data, dlpack, hooks
+from tilegrad.torch.utils import _pytree, checkpoint, data, dlpack, hooks
 
-__all__ = ["checkpoint", "data", "dlpack", "hooks"]
+__all__ = ["_pytree", "checkpoint", "data", "dlpack", "hooks"]
 
 
 if not TYPE_CHECKING:

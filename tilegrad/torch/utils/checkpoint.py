@@ -10,7 +10,10 @@ from tilegrad.func import checkpoint as ours
 from tilegrad.torch.absent_hints import refusing
 from tilegrad.torch.tensor import with_ours
 
-__all__ = ["CheckpointError", "checkpoint", "checkpoint_sequential", "noop_context_fn"]
+__all__ = [
+    "CheckpointError", "checkpoint", "checkpoint_sequential", "get_device_states",
+    "noop_context_fn", "set_device_states",
+]  # fmt: skip
 
 _CHOICES = ("use_reentrant", "preserve_rng_state", "determinism_check", "debug", "context_fn")
 
@@ -28,6 +31,15 @@ def checkpoint(function: Callable[..., Any], *args: Any, **options: Any) -> Any:
     """What `function` gives; what it computes in between is not kept for the gradient."""
     given = {name: value for name, value in options.items() if name not in _CHOICES}
     return with_ours(ours(function, *args, **given))
+
+
+def get_device_states(*args: Any) -> tuple[list[Any], list[Any]]:
+    """The GPUs that arguments are on, and their generators' states: there is one generator."""
+    return [], []
+
+
+def set_device_states(devices: Any, states: Any, **options: Any) -> None:
+    """Nothing: there is one generator, which `torch.set_rng_state` sets."""
 
 
 def checkpoint_sequential(

@@ -1,0 +1,34 @@
+"""`torch._subclasses`: whether a tensor has a shape alone, for PyTorch's compiler: none has."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any
+
+from tilegrad.torch.absent_hints import absent, refusing
+from tilegrad.torch.module_aliases import also_known
+
+__all__ = ["FakeTensor", "FakeTensorMode", "is_fake"]
+
+
+class FakeTensor:
+    """A tensor that stands for others: none does. Making one raises NotImplementedError."""
+
+    def __init__(self, *args: Any, **options: Any):
+        raise NotImplementedError(absent("torch._subclasses", type(self).__name__, ()))
+
+
+class FakeTensorMode(FakeTensor):
+    """A block that makes them. Making one raises NotImplementedError."""
+
+
+def is_fake(x: Any) -> bool:
+    """False."""
+    return False
+
+
+also_known(sys.modules[__name__], ("fake_tensor",), sys.modules[__name__], {})
+
+
+if not TYPE_CHECKING:
+    __getattr__ = refusing(__name__)

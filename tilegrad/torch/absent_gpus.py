@@ -1,0 +1,78 @@
+"""What `torch.cuda`, `torch.xpu` and `torch.mps` have for GPUs: named by programs that ask first
+whether there is one, and an error where they do not ask.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any, NoReturn
+
+from tilegrad.base.errors import DeviceError
+from tilegrad.torch.absent_hints import refusing
+
+__all__ = ["NoGPUError", "or_refusing"]
+
+
+class NoGPUError(DeviceError, AssertionError):
+    """A GPU was asked for by a name of PyTorch's; AssertionError as PyTorch raises it."""
+
+
+_FUNCTIONS = frozenset([
+    "can_device_access_peer", "change_current_allocator", "current_allocated_memory",
+    "current_blas_handle", "current_device", "current_stream", "default_stream",
+    "driver_allocated_memory", "get_device_capability", "get_device_name",
+    "get_device_properties", "get_rng_state", "graph", "ipc_collect", "is_current_stream_capturing",
+    "list_gpu_processes", "make_graphed_callables", "mem_get_info", "memory_snapshot",
+    "memory_summary", "recommended_max_memory", "reset_accumulated_memory_stats",
+    "reset_max_memory_allocated", "reset_max_memory_reserved", "reset_peak_memory_stats", "seed",
+    "seed_all", "set_device", "set_per_process_memory_fraction", "set_rng_state",
+    "set_rng_state_all", "set_stream", "set_sync_debug_mode", "stream", "temperature",
+    "utilization",
+])  # fmt: skip
+_CLASSES = frozenset([
+    "CUDAGraph", "DoubleTensor", "Event", "ExternalStream", "FloatTensor", "HalfTensor",
+    "IntTensor", "LongTensor", "Stream", "StreamContext", "device", "device_of",
+])  # fmt: skip
+
+
+def or_refusing(module: str) -> Callable[[str], Any]:
+    """The `__getattr__` of a module of GPUs: a function or class that raises NoGPUError when it is
+    called, for the names that PyTorch's has; other names are refused.
+    """
+    otherwise = refusing(module)
+
+    def find(name: str) -> Any:
+        whole = f"{module.removeprefix('tilegrad.')}.{name}"
+        if name in _FUNCTIONS:
+            return _function(whole)
+        if name in _CLASSES:
+            return _class(whole)
+        otherwise(name)
+
+    return find
+
+
+def _refuse(name: str) -> NoReturn:
+    raise NoGPUError(
+        f"{name}: there is no GPU here so far", fix="torch.cuda.is_available() says so beforehand"
+    )
+
+
+@functools.lru_cache(maxsize=256)
+def _function(name: str) -> Callable[..., NoReturn]:
+    def absent(*args: Any, **options: Any) -> NoReturn:
+        _refuse(name)
+
+    absent.__name__ = absent.__qualname__ = name.rpartition(".")[2]
+    absent.__doc__ = "Raises NoGPUError."
+    return absent
+
+
+@functools.lru_cache(maxsize=256)
+def _class(name: str) -> type:
+    def make(self: object, *args: Any, **options: Any) -> None:
+        _refuse(name)
+
+    body = {"__init__": make, "__doc__": "Making one raises NoGPUError.", "__module__": __name__}
+    return type(name.rpartition(".")[2], (), body)

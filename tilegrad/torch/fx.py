@@ -1,0 +1,83 @@
+"""`torch.fx`, as far as programs name it that trace nothing: graphs are tilegrad's own, so no
+module is a `GraphModule` and no value a `Proxy`.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
+
+from tilegrad.torch.absent_hints import absent, refusing
+from tilegrad.torch.module_aliases import also_known
+from tilegrad.torch.nn.module import Module
+
+__all__ = ["Graph", "GraphModule", "Node", "Proxy", "Tracer", "symbolic_trace", "wrap"]
+
+Given = TypeVar("Given", bound="str | Callable[..., Any]")
+
+
+def wrap(fn_or_name: Given) -> Given:
+    """The function, or its name, as it is: no tracer would look into it."""
+    return fn_or_name
+
+
+def _refuse(name: str) -> NoReturn:
+    raise NotImplementedError(absent("torch.fx", name, ()))
+
+
+class _Untraced:
+    """A class of objects that only a tracer makes."""
+
+    def __init__(self, *args: Any, **options: Any):
+        _refuse(type(self).__name__)
+
+
+class Graph(_Untraced):
+    """What a tracer writes: there are none. Making one raises NotImplementedError."""
+
+
+class Node(_Untraced):
+    """An operation of a `Graph`: there are none. Making one raises NotImplementedError."""
+
+
+class Proxy(_Untraced):
+    """What stands for a value while a tracer runs: nothing does. Making one raises
+    NotImplementedError.
+    """
+
+
+class Tracer(_Untraced):
+    """What runs a module on proxies: nothing does. Making one raises NotImplementedError."""
+
+
+class GraphModule(Module):
+    """A module made of a `Graph`: no module is. Making one raises NotImplementedError."""
+
+    def __init__(self, *args: Any, **options: Any):
+        _refuse("GraphModule")
+
+
+def symbolic_trace(root: Any, concrete_args: Any = None) -> Any:
+    """Raises NotImplementedError."""
+    _refuse("symbolic_trace")
+
+
+def get_proxy_mode() -> None:
+    """None: no tracer runs."""
+
+
+def guard_or_false(a: Any) -> bool:
+    """Whether `a` holds: sizes are numbers."""
+    return bool(a)
+
+
+guard_or_true = guard_size_oblivious = statically_known_true = guard_or_false
+
+_this = sys.modules[__name__]
+also_known(_this, ("experimental",), _this, {})
+also_known(sys.modules[f"{__name__}.experimental"], ("proxy_tensor", "symbolic_shapes"), _this, {})
+
+
+if not TYPE_CHECKING:
+    __getattr__ = refusing(__name__)
