@@ -34,6 +34,29 @@ def test_two_aliases_are_two_leaves(alias: Alias, is_memory: bool) -> None:
     assert fourth.grad is None and x.grad is None
 
 
+@pytest.mark.parametrize(
+    "alias",
+    [lambda x: x.detach(), lambda x: x.view(1, 3).detach(), lambda x: x[:2]],
+    ids=["detach", "view", "slice"],
+)
+def test_a_leaf_that_is_gone_is_not_the_next_one(alias: Alias) -> None:
+    """What was computed from it lives on: its gradient is not that of a leaf made after it."""
+    x = Tensor([0.5, 1.5, -0.5]).realize()
+    values = alias(x).numpy()
+
+    def step(h: Tensor) -> tuple[Tensor, Tensor]:
+        leaf = alias(x).requires_grad_()
+        h = (h * leaf).sin()
+        return h, h.sum().gradient(leaf)[0]
+
+    h, expected = alias(x), values
+    for _ in range(4):
+        h, slope = step(h)
+        slopes = np.cos(expected * values) * expected
+        expected = np.sin(expected * values)
+        np.testing.assert_allclose(slope.numpy(), slopes, rtol=1e-5)
+
+
 def test_what_was_detached_before_is_no_part_of_the_leaf() -> None:
     x = Tensor([1.0, 2.0]).realize()
     leaf, other = x.detach(), x.detach()
