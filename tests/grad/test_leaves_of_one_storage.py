@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import tilegrad
-from tilegrad import Tensor
+from tilegrad import Context, Tensor
 from tilegrad.base.trace import counters
 
 Alias = Callable[[Tensor], Tensor]
@@ -96,3 +96,27 @@ def test_a_loop_that_cuts_its_graph_compiles_once() -> None:
         if step == 5:
             compiles = counters.compiles
     assert counters.compiles == compiles
+
+
+@pytest.mark.parametrize("templates", [0, 1])
+@pytest.mark.parametrize("is_memory", [False, True])
+def test_a_leaf_that_took_a_value_is_not_the_one_that_took_it_before(
+    templates: int, is_memory: bool
+) -> None:
+    values = np.array([0.5, 1.5, -0.75], "f4")
+    x = Tensor(values * 2)
+    if is_memory:
+        x.realize()
+
+    def leaf() -> Tensor:
+        made = Tensor(values).requires_grad_()
+        with tilegrad.no_grad():
+            made.assign(x)
+        return made
+
+    with Context(TEMPLATES=templates):
+        # The first leaf is gone, what was computed from it is not.
+        h = (lambda first: (first * 3).sin())(leaf())
+        second = leaf()
+        (slope,) = (h * second).sum().gradient(second)
+        np.testing.assert_allclose(slope.numpy(), np.sin(values * 6), rtol=1e-5)
