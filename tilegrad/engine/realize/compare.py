@@ -128,7 +128,8 @@ def _rounded(buffer: Buffer, chance: random.Random) -> Buffer:
     code, by = _CASTS.get(buffer.dtype), _ROUNDING.get(buffer.dtype)
     if code is not None and by is not None:
         numbers = array(code, bytes(buffer.copy_out()))
-        copy.copy_in(array(code, [x * (1 + by * chance.uniform(-1, 1)) for x in numbers]))
+        moved = array(code, [x * (1 + by * chance.uniform(-1, 1)) for x in numbers])
+        copy.copy_in(moved.tobytes())
     return copy
 
 
