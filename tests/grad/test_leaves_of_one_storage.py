@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import tilegrad
-from tilegrad import Tensor
+from tilegrad import Context, Tensor
 from tilegrad.base.trace import counters
 
 Alias = Callable[[Tensor], Tensor]
@@ -32,6 +32,29 @@ def test_two_aliases_are_two_leaves(alias: Alias, is_memory: bool) -> None:
         assert leaf.grad is not None
         np.testing.assert_array_equal(leaf.grad.numpy(), expected)
     assert fourth.grad is None and x.grad is None
+
+
+@pytest.mark.parametrize(
+    "alias",
+    [lambda x: x.detach(), lambda x: x.view(1, 3).detach(), lambda x: x[:2]],
+    ids=["detach", "view", "slice"],
+)
+def test_a_leaf_that_is_gone_is_not_the_next_one(alias: Alias) -> None:
+    """What was computed from it lives on: its gradient is not that of a leaf made after it."""
+    x = Tensor([0.5, 1.5, -0.5]).realize()
+    values = alias(x).numpy()
+
+    def step(h: Tensor) -> tuple[Tensor, Tensor]:
+        leaf = alias(x).requires_grad_()
+        h = (h * leaf).sin()
+        return h, h.sum().gradient(leaf)[0]
+
+    h, expected = alias(x), values
+    for _ in range(4):
+        h, slope = step(h)
+        slopes = np.cos(expected * values) * expected
+        expected = np.sin(expected * values)
+        np.testing.assert_allclose(slope.numpy(), slopes, rtol=1e-5)
 
 
 def test_what_was_detached_before_is_no_part_of_the_leaf() -> None:
@@ -73,3 +96,27 @@ def test_a_loop_that_cuts_its_graph_compiles_once() -> None:
         if step == 5:
             compiles = counters.compiles
     assert counters.compiles == compiles
+
+
+@pytest.mark.parametrize("templates", [0, 1])
+@pytest.mark.parametrize("is_memory", [False, True])
+def test_a_leaf_that_took_a_value_is_not_the_one_that_took_it_before(
+    templates: int, is_memory: bool
+) -> None:
+    values = np.array([0.5, 1.5, -0.75], "f4")
+    x = Tensor(values * 2)
+    if is_memory:
+        x.realize()
+
+    def leaf() -> Tensor:
+        made = Tensor(values).requires_grad_()
+        with tilegrad.no_grad():
+            made.assign(x)
+        return made
+
+    with Context(TEMPLATES=templates):
+        # The first leaf is gone, what was computed from it is not.
+        h = (lambda first: (first * 3).sin())(leaf())
+        second = leaf()
+        (slope,) = (h * second).sum().gradient(second)
+        np.testing.assert_allclose(slope.numpy(), np.sin(values * 6), rtol=1e-5)

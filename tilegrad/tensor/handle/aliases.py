@@ -27,7 +27,7 @@ from typing import Any, NamedTuple, TypeVar, cast
 from tilegrad.base.origin import goes_by
 from tilegrad.ir.op import Ops
 from tilegrad.ir.shape_tracker import ShapeTracker
-from tilegrad.ir.uop import UOp, sint
+from tilegrad.ir.uop import UOp, alive, sint
 from tilegrad.ir.view import View
 from tilegrad.tensor.handle.living import holders_of
 from tilegrad.tensor.handle.size_arguments import is_one, same
@@ -273,8 +273,9 @@ def _below(node: UOp, moves: Sequence[Move]) -> UOp | None:
 
 def set_apart(tensor: Any) -> None:
     """Give a tensor that becomes a leaf a node that no alias has: `x.detach()` twice is one node,
-    to which the gradients of both would go. The number in its DETACH is one that is free, and
-    follows from those that are not, so that a loop makes equal graphs.
+    to which the gradients of both would go. The number in its DETACH is one that no graph has, be
+    the leaf of that dead or not, and follows from those that are taken, so that a loop makes equal
+    graphs.
     """
     node: UOp = tensor.uop
     is_view = tensor._alias is not None and tensor._alias[1] != 0 and not is_alone(tensor)
@@ -282,11 +283,11 @@ def set_apart(tensor: Any) -> None:
         return
     storage, path = shared(tensor)
     taken, number = 0, 1
-    while holders_of(UOp(Ops.DETACH, node.dtype, (node,), number)):
+    while alive(Ops.DETACH, node.dtype, (node,), number) is not None:
         taken, number = number, 2 * number
     while number - taken > 1:
         between = (taken + number) // 2
-        if holders_of(UOp(Ops.DETACH, node.dtype, (node,), between)):
+        if alive(Ops.DETACH, node.dtype, (node,), between) is not None:
             taken = between
         else:
             number = between

@@ -420,12 +420,17 @@ def expand(call: Call) -> UOp:
 
 def of_leaf(tensor: Any, node: UOp) -> UOp:
     """The node of a copy that `tensor` takes, for a leaf that requires a gradient. Equal copies are
-    one node: where another leaf has it, or it is a constant, as any tensor may be, this one is
-    written to memory of its own, so that their gradients can be told apart.
+    one node: where another leaf has or had it, or it is a constant, as any tensor may be, this one
+    is written to memory of its own, so that their gradients can be told apart.
     """
     value = node.src[0] if node.op is Ops.CONTIGUOUS else node
-    others = [each for each in holders_of(node) if each is not tensor]
-    is_others = node.stored is not None or any(each._is_leaf for each in others)
+    holders = holders_of(node)
+    is_others = node.stored is not None or any(
+        each._is_leaf for each in holders if each is not tensor
+    )
+    if node in ends and not any(each is tensor for each in holders):
+        # Of a leaf that is gone, and whose graph lives on.
+        is_others = True
     if not value.is_constant and not is_others:
         return node
     memory = store.empty(tensor.device, node.dtype, math.prod(node.shape))

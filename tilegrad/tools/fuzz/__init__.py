@@ -10,6 +10,7 @@
     loops.py          cases of another form: eager loops with a state, beside NumPy
     drawn_loops.py    long and short ones from a seed
     statements.py     their statements, with tensors and with NumPy
+    themes.py         which statements meet in a short one
     changing.py       their numbers, which change from step to step
     modes.py          eager, captured, without Opts, other targets, the reference device, PyTorch
     run.py            the child process: runs scripts, and says what goes wrong

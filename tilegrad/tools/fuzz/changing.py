@@ -20,6 +20,8 @@ _FACTORS = (
     "0", "1", "-1", "2", "3", "0.0", "-0.0", "1.0", "-1.0", "2.0", "0.5", "-1.5", "0.1", "1.25",
     "True", "False", "0.75", "-0.25", "0.25", "0.2", "1 / 3", "6",
 )  # fmt: skip
+# Numbers that are nothing to anybody, which are variables of kernels once they change.
+_ORDINARY = ("0.3", "0.7", "-1.7", "1.1", "0.9", "0.45", "-0.6", "1.3", "3", "5", "-2")
 # What a method may have as a constant of its own, between others.
 _MIXED = (
     "(0.3, 0.25)[k % 5 // 4]",
@@ -73,7 +75,7 @@ def recurring_integer(chance: random.Random, low: int, high: int) -> str:
     """An integer from `low` to `high` that stays, becomes another one, and comes back; more often
     a small one than not, as what else is there has such sizes.
     """
-    if chance.random() < 0.15:
+    if chance.random() < 0.35:
         return changing_integer(chance, low, high)
     top = min(high, low + 6) if chance.random() < 0.8 else high
     return _recurring(chance, [str(chance.randint(low, top)) for _ in range(4)])
@@ -83,7 +85,7 @@ def recurring_factor(chance: random.Random, lengths: Sequence[str]) -> str:
     """A number that stays, becomes another one, and comes back. It may be one of `lengths`, names
     of integers, or what a mean divides by.
     """
-    values = [chance.choice(_FACTORS) for _ in range(4)]
+    values = [chance.choice(chance.choice((_FACTORS, _ORDINARY))) for _ in range(4)]
     for at in range(4):
         if lengths and chance.random() < 0.2:
             length = chance.choice(lengths)

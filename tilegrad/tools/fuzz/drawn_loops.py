@@ -27,11 +27,14 @@ from tilegrad.tools.fuzz.loops import (
     is_capturable,
 )
 from tilegrad.tools.fuzz.statements import BOUND, STATEFUL, STATEMENTS, Seen, StatementKind
+from tilegrad.tools.fuzz.themes import of_a_theme
 
 __all__ = ["drawn_loop", "drawn_short_loop"]
 
-_MOST_STATEMENTS, _MOST_TRIES = 12, 100
+_MOST_STATEMENTS, _MOST_OF_SHORT, _MOST_TRIES = 12, 8, 100
 _STATES = [name for name in NAMES if name[1:].isdigit()]
+# Those that statements write to.
+_WRITTEN = ("s0", "s0", "s2", "s3", "m0", "s1")
 # While a loop is drawn some of its steps are enough.
 _SAMPLED = 5
 # What a short loop picks of memory, and what it computes with that.
@@ -57,6 +60,8 @@ _COMMON = (
 class _Numbers:
     """The numbers of a loop that is drawn."""
 
+    follow = 0.3
+
     def __init__(self, chance: random.Random):
         self._chance = chance
         self.made: list[tuple[str, str]] = []
@@ -69,7 +74,7 @@ class _Numbers:
         if fit and self._chance.random() < 0.4:
             return self._chance.choice(fit)
         name, text = f"n{len(self.made)}", self._new_integer(low, high)
-        if fit and self._chance.random() < 0.3:
+        if fit and self._chance.random() < self.follow:
             text = following(self._chance, self._chance.choice(fit), text)
         self.made.append((name, text))
         self._bounds[name] = low, high
@@ -78,7 +83,7 @@ class _Numbers:
     def factor(self) -> str:
         """The name of a number of any kind."""
         name, text = f"n{len(self.made)}", self._new_factor()
-        if self._factors and self._chance.random() < 0.3:
+        if self._factors and self._chance.random() < self.follow:
             text = following(self._chance, self._chance.choice(self._factors), text)
         self.made.append((name, text))
         self._factors.append(name)
@@ -92,7 +97,9 @@ class _Numbers:
 
 
 class _RecurringNumbers(_Numbers):
-    """The numbers of a short loop."""
+    """The numbers of a short loop: more often one is equal to another one for a while."""
+
+    follow = 0.5
 
     def _new_integer(self, low: int, high: int) -> str:
         return recurring_integer(self._chance, low, high)
@@ -136,34 +143,71 @@ def _drawn(chance: random.Random) -> Loop | None:
 
 def _drawn_short(chance: random.Random) -> Loop | None:
     numbers = _RecurringNumbers(chance)
-    states = chance.sample(_STATES, chance.choice((1, 1, 2)))
+    kinds = _few_kinds(chance)
+    states = _few_states(chance, kinds)
     loop = Loop((), (), (), chance.choice((16, 24, 32, 40)))
     within = chance.choices(("", "function", "interleaved"), (0.7, 0.15, 0.15))[0]
     # What is given is made or picked before anything is computed with it.
     first = [*_SOURCES, *[STATEMENTS[name] for name in _PICKS]]
     loop = _grown(chance, loop, numbers, states, first, chance.choice((0, 1, 1, 2, 2)), 1)
-    kinds = _few_kinds(chance, has_parameter="p0" in states)
-    if not within and chance.random() < 0.3:
-        loop = replace(loop, captured_from=len(loop.statements))
-        kinds = [kind for kind in kinds if is_capturable(kind.name) and "p" not in kind.takes]
     made = [each.target for each in loop.statements]
-    if len(made) == 2 and chance.random() < 0.7:
+    if not within and chance.random() < 0.2:
+        loop = replace(loop, captured_from=len(made))
+        kinds = [kind for kind in kinds if is_capturable(kind.name) and "p" not in kind.takes]
+    if len(made) == 2 and chance.random() < 0.4:
         pairs = [kind for kind in _PAIRS if loop.captured_from is None or is_capturable(kind.name)]
         loop = _grown(chance, loop, numbers, (), pairs, 3, 1)
-    loop = _grown(chance, loop, numbers, states, kinds, chance.choice((2, 3, 3, 4, 4, 5)), 1)
+    wanted = len(loop.statements) + chance.choice((2, 3, 3, 4, 5))
+    loop = _grown(chance, loop, numbers, states, kinds, min(wanted, _MOST_OF_SHORT), 1)
+    if len(loop.statements) < _MOST_OF_SHORT and chance.random() < 0.3:
+        loop = _with_twin(chance, loop)
     if len(loop.statements) < 2 or loop.is_still():
         return None
     return _sound(replace(loop, reads=_reads(chance, loop), within=within))
 
 
-def _few_kinds(chance: random.Random, *, has_parameter: bool) -> list[StatementKind]:
+def _with_twin(chance: random.Random, loop: Loop) -> Loop:
+    """The loop with one of its statements once more, of another value: what was noted of the first
+    may be taken for that.
+    """
+    ones = [each for each in loop.statements if len(each.args) == 1 and each.target[0] == "v"]
+    if not ones:
+        return loop
+    first = chance.choice(ones)
+    others = [name for each in loop.statements if (name := each.target) != first.target]
+    others = [name for name in others if name != first.args[0]]
+    if not others:
+        return loop
+    twin = replace(first, args=(chance.choice(others),), target=f"v{len(loop.statements)}")
+    longer = replace(loop, statements=(*loop.statements, twin))
+    try:
+        Steps(longer)
+    except ValueError:
+        return loop
+    return longer
+
+
+def _few_kinds(chance: random.Random) -> list[StatementKind]:
     """What a short loop computes."""
+    if chance.random() < 0.75:
+        return of_a_theme(chance)
     kinds = chance.sample(list(STATEMENTS.values()), chance.choice((1, 2, 3)))
     kinds += chance.sample(STATEFUL, chance.choice((1, 1, 2, 3)))
     kinds += [STATEMENTS[name] for name in _PLAIN if chance.random() < 0.3]
-    if has_parameter:
-        kinds += chance.sample([kind for kind in STATEFUL if "p" in kind.takes], 2)
     return kinds
+
+
+def _few_states(chance: random.Random, kinds: Sequence[StatementKind]) -> list[str]:
+    """What is there before the first step: what the statements need, and others."""
+    states = chance.sample(_STATES, chance.choice((0, 1, 1)))
+    if chance.random() < 0.15:
+        # Two of one shape.
+        states += ["s0", "s3"]
+    if any("p" in kind.takes for kind in kinds):
+        states.append("p0")
+    if any(kind.is_write or kind.changes for kind in kinds):
+        states.append(chance.choice(_WRITTEN))
+    return list(dict.fromkeys(states)) or [chance.choice(_STATES)]
 
 
 def _grown(
@@ -272,6 +316,6 @@ def _reads(chance: random.Random, loop: Loop) -> tuple[Read, ...]:
     if chance.random() < 0.3:
         found = chance.sample(found, 1)
     chance.shuffle(found)
-    rare = chance.choice((1, 1, 1, 3, 7))
+    rare = chance.choice((1, 1, 1, 1, 1, 2, 3, 7))
     every = [0 if chance.random() < 0.15 else rare for _ in found]
     return tuple([Read(name, step) for name, step in zip(found, every)])

@@ -33,6 +33,7 @@ _SETUP = {
     "s0": ("s0 = Tensor(data(903, (6, 4)))", "S0 = data(903, (6, 4)).astype('f8')"),
     "s1": ("s1 = Tensor.zeros(4).contiguous()", "S1 = np.zeros(4)"),
     "s2": ("s2 = Tensor(data(905, (2, 5, 4)))[1]", "S2 = data(905, (2, 5, 4))[1].astype('f8')"),
+    "s3": ("s3 = Tensor(data(907, (6, 4)))", "S3 = data(907, (6, 4)).astype('f8')"),
     "p0": (
         "p0 = Tensor(data(906, (4,))).requires_grad_(); o0 = optim.SGD([p0], lr=0.125, momentum=0.5)",
         "P0 = data(906, (4,)).astype('f8'); B0 = np.zeros(4)",

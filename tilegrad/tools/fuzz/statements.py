@@ -86,6 +86,10 @@ def _size(chance: random.Random, numbers: Numbers, given: Sequence[Seen]) -> Par
     return numbers.integer(low, high), str(chance.choice((3, 4, 5))), str(chance.randrange(50))
 
 
+def _two_sizes(chance: random.Random, numbers: Numbers, given: Sequence[Seen]) -> Params:
+    return numbers.integer(1, _LONGEST), numbers.integer(1, 6), str(chance.randrange(50))
+
+
 def _list(chance: random.Random, numbers: Numbers, given: Sequence[Seen]) -> Params:
     return numbers.factor(), numbers.factor(), str(chance.randrange(1, 5))
 
@@ -129,6 +133,14 @@ def _slice(chance: random.Random, numbers: Numbers, given: Sequence[Seen]) -> Pa
     return numbers.integer(0, given[0].least() - length), str(length)
 
 
+def _half(chance: random.Random, numbers: Numbers, given: Sequence[Seen]) -> Params:
+    """Where a slice begins that has half of the rows, whose number stays."""
+    if given[0].ndim < 1 or len(set(given[0].shapes)) > 1 or given[0].least() < 2:
+        return None
+    half = -(-given[0].least() // 2)
+    return numbers.integer(0, given[0].least() - half), str(half)
+
+
 def _slice_or_not(chance: random.Random, numbers: Numbers, given: Sequence[Seen]) -> Params:
     """A slice, and at which steps it is one."""
     found = _slice(chance, numbers, given)
@@ -145,6 +157,14 @@ def _slice_and_length(chance: random.Random, numbers: Numbers, given: Sequence[S
         return None
     longest = min(given[0].least() // 2, _LONGEST)
     return numbers.integer(0, given[0].least() - longest), numbers.integer(1, longest)
+
+
+def _two_positions(chance: random.Random, numbers: Numbers, given: Sequence[Seen]) -> Params:
+    """Where a slice to the end begins, and a position in it."""
+    if given[1].ndim < 1 or given[1].least() < 3:
+        return None
+    first = given[1].least() // 2
+    return numbers.integer(0, first), numbers.integer(0, given[1].least() - first - 1)
 
 
 def _end(chance: random.Random, numbers: Numbers, given: Sequence[Seen]) -> Params:
@@ -222,6 +242,7 @@ _ROWS = [
     # New data, of lengths that change.
     StatementKind("new", (), "Tensor(data(k, ({p}, {q}), {r}))", "data(k, ({p}, {q}), {r}).astype('f8')", _size, weight=4),
     StatementKind("new_vector", (), "Tensor(data(k, ({p},), {r}))", "data(k, ({p},), {r}).astype('f8')", _size, weight=2),
+    StatementKind("new_of_two_sizes", (), "Tensor(data(k, ({p}, {q}), {r}))", "data(k, ({p}, {q}), {r}).astype('f8')", _two_sizes),
     StatementKind("new_of_one_size", (), "Tensor(data(k, ({q}, 4), {r}))", "data(k, ({q}, 4), {r}).astype('f8')", _size, weight=2),
     StatementKind("new_transposed", (), "Tensor(data(k, ({q}, {p}), {r}).T)", "data(k, ({q}, {p}), {r}).T.astype('f8')", _size),
     StatementKind("new_integers", (), "Tensor((data(k, ({p},), {r}) * 2).astype('i4'))", "(data(k, ({p},), {r}) * 2).astype('i8')", _size),
@@ -236,6 +257,7 @@ _ROWS = [
     StatementKind("element", (_ANY,), "{a}[{p}, {q}]", "{a}[{p}, {q}, ...]", _both),
     StatementKind("slice", (_ANY,), "{a}[{p}:{p} + {q}]", "", _slice, weight=4),
     StatementKind("slice_and_length", (_ANY,), "{a}[{p}:{p} + {q}]", "", _slice_and_length, weight=3),
+    StatementKind("slice_beside_half", (_FI,), "{a}[{p}:{p} + {q}] * 2 - {a}.chunk(2)[0]", "{a}[{p}:{p} + {q}] * 2 - {a}[:{q}]", _half),
     StatementKind("columns", (_ANY,), "{a}[:, {p}:]", "", _column),
     StatementKind("first", (_ANY,), "{a}[:{p}]", "", _end, weight=2),
     StatementKind("last", (_ANY,), "{a}[-{p}:]", "", _end),
@@ -258,6 +280,7 @@ _ROWS = [
     StatementKind("repeat", (_ANY,), "{a}.repeat({p}, 1)", "np.tile({a}, ({p}, 1))", lambda chance, numbers, given: (numbers.integer(1, 3),) if given[0].ndim == 2 else None),
     StatementKind("joined", (_FI, _FI), "{a}.cat({b}, dim=0)", "np.concatenate([{a}, {b}])", _axis, weight=2),
     StatementKind("joined_four", ("f", "f"), "Tensor.cat({a}, {b}, {a}, {b} * 2)", "np.concatenate([{a}, {b}, {a}, {b} * 2])", _axis),
+    StatementKind("joined_either", ("f", "f"), "Tensor.cat({a}, {b}, ({a}, {b})[{p}])", "np.concatenate([{a}, {b}, ({a}, {b})[{p}]])", lambda chance, numbers, given: _rare(chance, numbers, given) if given[0].ndim > 0 else None, is_alike=True),
     StatementKind("stacked", ("f", "f"), "{a}.stack({b}, dim={p})", "np.stack([{a}, {b}], {p})", lambda chance, numbers, given: (str(chance.randrange(2)),) if given[0].ndim > 0 else None, is_alike=True),
     StatementKind("stacked_four", ("f", "f"), "Tensor.stack({a}, {b}, {b}, {a})", "np.stack([{a}, {b}, {b}, {a}])", _none, is_alike=True),
     StatementKind("expanded", ("f",), "{a}.expand({p}, *{a}.shape)", "np.broadcast_to({a}, ({p}, *{a}.shape))", lambda chance, numbers, given: (numbers.integer(1, 5),)),
@@ -276,6 +299,7 @@ _ROWS = [
     StatementKind("times", (_FI,), "{a} * {p}", "", _factor, weight=4),
     StatementKind("plus", (_FI,), "{a} + {p}", "", _factor, weight=3),
     StatementKind("less", (_FI,), "{p} - {a}", "", _factor, weight=2),
+    StatementKind("minus", (_FI,), "{a} - {p}", "", _factor, weight=2),
     StatementKind("divided", ("f",), "{a} / {p}", "", _divisor, weight=2),
     StatementKind("power", ("f",), "{a} ** {p}", "", _power),
     StatementKind("at_most", ("f",), "{a}.minimum({p})", "np.minimum({a}, {p})", _factor),
@@ -301,6 +325,9 @@ _ROWS = [
     StatementKind("larger", ("f", "f"), "{a}.maximum({b})", "np.maximum({a}, {b})"),
     StatementKind("chosen", ("b", "f", "f"), "{a}.where({b}, {c})", "np.where({a}, {b}, {c})"),
     StatementKind("chosen_number", ("b", "f"), "{a}.where({b}, {p} * 1.0)", "np.where({a}, {b}, {p})", _factor),
+    # Values that are one at some steps, and two at others.
+    StatementKind("either", ("f", "f"), "({a}, {b})[{p}]", "", _rare, is_alike=True, weight=2),
+    StatementKind("chosen_either", ("f", "f"), "({a} > 0.0625).where({b}, ({a}, {b})[{p}])", "np.where({a} > 0.0625, {b}, ({a}, {b})[{p}])", _rare, is_alike=True),
     StatementKind("greater", ("f", "f"), "({a} > {b} + 0.0625) * 1.0"),
     StatementKind("matrix_product", ("f", "f"), "{a} @ {b}", "", lambda chance, numbers, given: () if given[0].ndim > 0 and given[1].ndim > 0 else None, weight=4),
     StatementKind("transposed_product", ("f", "f"), "{a} @ {b}.T", "", lambda chance, numbers, given: () if given[0].ndim == 2 == given[1].ndim else None, weight=2),
@@ -330,6 +357,7 @@ _ROWS = [
     StatementKind("times_item", ("f", "f"), "{a} * {b}.mean().item()", "{a} * float({b}.mean())", weight=2),
     StatementKind("times_item_if", ("f", "f"), "{a} * 2 if {b}.sum().item() > 0.0625 else {a} - 1", "", weight=2),
     StatementKind("times_element", ("f", "f"), "{a} * {b}.reshape(-1)[{p}].item()", "{a} * float({b}.reshape(-1)[{p}])", lambda chance, numbers, given: (numbers.integer(0, min(map(math.prod, given[1].shapes)) - 1),)),
+    StatementKind("times_item_of_view", ("f", "f"), "{a} * {b}[{p}:][{q}].reshape(-1)[0].item()", "{a} * float({b}[{p}:][{q}, ...].reshape(-1)[0])", _two_positions),
     StatementKind("plus_counted", ("f", "i"), "{a} + (int({b}.reshape(-1)[{p}] + {q}) - 3)", "{a} + (int({b}.reshape(-1)[{p}]) + {q} - 3)", lambda chance, numbers, given: (numbers.integer(0, min(map(math.prod, given[1].shapes)) - 1), numbers.integer(0, 5))),
     StatementKind("branch", ("f", "f"), "{a} + {b} if {p} else {a} - {b} * 2", "", _rare, weight=2),
     StatementKind("without_gradients", ("f", "f"), "no_grad()(lambda: {a} * {b})()", "{a} * {b}"),
@@ -339,10 +367,14 @@ _ROWS = [
     # Gradients, and captured functions.
     StatementKind("gradient", ("f",), "(lambda w: (w * {p}).tanh().sum().gradient(w)[0])({a}.detach().requires_grad_())", "{p} / np.cosh({a} * {p}) ** 2", _factor, weight=2),
     StatementKind("gradient_of_product", ("f", "f"), "(lambda w: ((w * {b}).sin()).sum().gradient(w)[0])({a}.detach().requires_grad_())", "np.cos({a} * {b}) * {b}", is_alike=True, weight=2),
+    StatementKind("gradient_of_either", ("f", "f"), "(lambda w, v: ((w * v + w).sin()).sum().gradient((w, v)[{p}])[0])({a}.detach().requires_grad_(), {b}.detach().requires_grad_())", "np.cos({a} * {b} + {a}) * ({b} + 1, {a})[{p}]", _rare, is_alike=True, weight=2),
+    StatementKind("gradient_of_leaf_or_not", ("f", "f"), "(lambda w, v: ((w * v + w).sin()).sum().gradient(w)[0])({a}.detach().requires_grad_(), {b}.detach().requires_grad_(bool({p})))", "np.cos({a} * {b} + {a}) * ({b} + 1)", _rare, is_alike=True),
+    StatementKind("gradient_after_none", ("f",), "(lambda w: (lambda f: ([no_grad()(f)() for _ in range({p})], f().sum().gradient(w)[0])[1])(lambda: (w * {q}).tanh()))({a}.detach().requires_grad_())", "{q} / np.cosh({a} * {q}) ** 2", lambda chance, numbers, given: (numbers.integer(0, 3), numbers.factor())),
     StatementKind("gradient_of_row", ("f",), "(lambda w: (w[{p}] * {q}).square().sum().gradient(w)[0])({a}.detach().requires_grad_())", "(np.arange({a}.shape[0]) == {p} % {a}.shape[0]).reshape(-1, *[1] * ({a}.ndim - 1)) * 2 * {a} * {q} ** 2", lambda chance, numbers, given: None if given[0].ndim < 1 else (numbers.integer(0, given[0].least() - 1), numbers.factor()), weight=2),
     StatementKind("gradient_by_backward", ("f", "f"), "(lambda w: (({b} @ w.T).tanh().sum().backward(), w.grad)[1])({a}.detach().requires_grad_())", "(1 / np.cosh({b} @ {a}.T) ** 2).T @ {b}", lambda chance, numbers, given: () if given[0].ndim == 2 == given[1].ndim else None, weight=2),
     StatementKind("captured", ("f",), "twice({a})", "TWICE({a})", weight=3),
     StatementKind("captured_with_two", ("f", "f"), "mixed({a}, {b})", "MIXED({a}, {b})", weight=3),
+    StatementKind("captured_with_either", ("f", "f"), "mixed({a}, ({a}, {b})[{p}])", "MIXED({a}, ({a}, {b})[{p}])", _rare, is_alike=True, weight=2),
     StatementKind("captured_with_number", ("f",), "scaled({a}, {p})", "SCALED({a}, {p})", _factor),
     StatementKind("captured_pick", ("f",), "picked({a}, {p})[0]", "PICKED({a}, {p})[0]", lambda chance, numbers, given: None if given[0].ndim < 1 else (numbers.integer(0, min(given[0].least() - 1, 5)),), weight=2),
     StatementKind("captured_view", ("f",), "viewed({a})[{p}]", "VIEWED({a})[{p}]", lambda chance, numbers, given: (str(chance.randrange(2)),) if given[0].ndim == 2 else None, weight=2),
@@ -356,6 +388,9 @@ _ROWS = [
     # Writes to a state, also through views of it.
     StatementKind("set_row", ("f", "f"), "{a}[{p}] = {b}", "", _position, is_write=True, weight=3),
     StatementKind("detached_from_what_changes", ("f",), "(lambda other: ({a}.mul_(0.5), other * 1)[1])({a}.detach())", "(np.multiply({a}, 0.5, {a}), {a} * 1)[1]", changes=True, weight=2),
+    StatementKind("view_of_what_changes", ("f",), "(lambda other: ({a}.mul_(0.5), other * 1)[1])({a}.T)", "(lambda other: (np.multiply({a}, 0.5, {a}), other * 1)[1])({a}.T)", _two_axes, changes=True),
+    StatementKind("slice_of_what_changes", ("f",), "(lambda other: ({a}.mul_(0.5), other * 1)[1])({a}[{p}:{p} + {q}])", "(lambda other: (np.multiply({a}, 0.5, {a}), other * 1)[1])({a}[{p}:{p} + {q}])", _slice, changes=True, weight=2),
+    StatementKind("what_a_view_changes", ("f",), "(lambda other: (other.mul_(0.5), {a} * 1)[1])({a}[{p}:{p} + {q}])", "(lambda other: (np.multiply(other, 0.5, other), {a} * 1)[1])({a}[{p}:{p} + {q}])", _slice, changes=True, weight=2),
     StatementKind("set_number", ("f",), "{a}[{p}] = {q}", "", lambda chance, numbers, given: None if given[0].ndim < 1 else (numbers.integer(0, given[0].least() - 1), numbers.factor()), is_write=True, weight=2),
     StatementKind("set_slice", ("f", "f"), "{a}[{p}:{p} + {q}] = {b}", "", _slice, is_write=True, weight=2),
     StatementKind("set_column", ("f", "f"), "{a}[..., {p}] = {b}", "", _column, is_write=True, weight=2),
@@ -392,7 +427,7 @@ _ROWS = [
 STATEFUL = tuple([
     kind for kind in _ROWS
     if kind.is_write or kind.changes or "p" in kind.takes
-    or any(word in kind.name for word in ("captured", "gradient", "times_", "beside", "branch", "repeated"))
+    or any(word in kind.name for word in ("captured", "gradient", "times_", "beside", "branch", "repeated", "either"))
 ])  # fmt: skip
 # Writes whose line is what a state is bound to.
 BOUND = frozenset({"average", "lengthen", "start_again", "step"})
