@@ -107,7 +107,6 @@ PROGRAMS: list[Program] = [
 ]  # fmt: skip
 
 
-@pytest.mark.row("M3.11")
 @pytest.mark.parametrize("program", PROGRAMS)
 def test_what_is_written_to_a_result(program: Program) -> None:
     for i in range(STEPS):
