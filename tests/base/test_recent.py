@@ -117,7 +117,6 @@ BOUNDED = {
     "tensor/storage/memory.py _superseded": "weak: the nodes that are alive",
     "tensor/storage/past_of_graphs.py _of_values": "weak: the nodes that are alive",
     "tensor/storage/running.py _waiting": "weak: the nodes that are alive",
-    "tensor/handle/living.py owners": "weak: the nodes that are alive",
     "tensor/reductions/reduce.py _iotas": "_MOST_IOTAS",
     "tensor/calls/postponed.py _aliases": "_MOST_ALIASES",
     "tensor/calls/template_table.py _known": "_MOST",

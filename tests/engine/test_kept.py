@@ -183,9 +183,9 @@ def test_a_kept_value_is_its_tensors_own_to_write_to() -> None:
 
 
 def test_values_beyond_the_bound_stay_a_graph(monkeypatch: pytest.MonkeyPatch) -> None:
-    from tilegrad.tensor.storage import running
+    from tilegrad.tensor.storage import worth_keeping
 
-    monkeypatch.setattr(running, "_MOST_BYTES", 16 * 16 * 4)
+    monkeypatch.setattr(worth_keeping, "_MOST_BYTES", 16 * 16 * 4)
     x = Tensor(numbers(16, 16)).realize()
     small = (x * 2).exp()
     large = Tensor.cat(small, small).exp()

@@ -94,7 +94,7 @@ BOUNDED = {
     "engine/realize/bindings.py": dict.fromkeys(["_at", "_of_lengths"], ARGUMENT),
     "engine/plans/plan.py": dict.fromkeys(["_fields_of", "_plan_of", "_loop_plan_of"], LOOPS),
     "engine/plans/plans.py": dict.fromkeys(["_make", "_loop_plan", "plan_for"], LOOPS),
-    "engine/realize/realize.py": {"_names_node": ARGUMENT},
+    "engine/realize/computed_nodes.py": {"_names_node": ARGUMENT},
     "engine/run/run.py": dict.fromkeys(["_run_steps", "_run_loop"], LOOPS) | {"ready_plan": ONCE},
     "grad/backward.py": {"pullback": LOOPS},
     "grad/forward.py": {"pushforward": LOOPS},

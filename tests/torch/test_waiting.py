@@ -88,6 +88,7 @@ _METHODS: dict[str, Callable[..., Any]] = {
     "losses": lambda a, b, **_: F.mse_loss(a, b) + F.smooth_l1_loss(a, b) + F.l1_loss(a, b),
     "laws": lambda a, index, **_: torch.distributions.Categorical(logits=a).log_prob(index),
     "pools": lambda image, **_: F.max_pool2d(image, 2) + F.avg_pool2d(image, 2),
+    "of scalars": lambda a, **_: a.sum().sum() + a.max().max() + a.mean().min() * a.sum().amax(),
     "draws": lambda a, **_: torch.randn_like(a) * a + torch.rand(6, 8),
     "set": lambda a, **_: _with_zeros(a * 2),
     "linear": lambda a, layers, **_: layers["linear"](a) + 1,

@@ -132,6 +132,11 @@ class Binding:
         yield from request.lengths.items()
 
     @property
+    def has_variables(self) -> bool:
+        """Whether the run itself brings variables, beside lengths."""
+        return bool(self.numbers or self.slices or self.draws)
+
+    @property
     def is_current(self) -> bool:
         """Whether the devices are still those that the plan was made for."""
         for name, backend in self.backends:
@@ -150,11 +155,11 @@ class Bindings:
         changing: the groups that are variables.
     """
 
-    __slots__ = ("by_key", "changing", "first", "groups", "used", "variable_slices")
+    __slots__ = ("by_key", "changing", "first", "groups", "runs", "used", "variable_slices")
 
     def __init__(self, first: tuple[Hashable, ...]) -> None:
-        # The number of the last use.
-        self.used = 0
+        # The number of the last use, and how many runs there were.
+        self.used = self.runs = 0
         self.variable_slices: frozenset[int] = frozenset()
         self.changing: frozenset[int] = frozenset()
         self.first = first
@@ -245,6 +250,7 @@ def binding_of(
             return found
         bindings = _new_bindings(key, request)
     bindings.used = next(_uses)
+    request.bindings = bindings
     return binding_among(bindings, request, may_vary=may_vary)
 
 

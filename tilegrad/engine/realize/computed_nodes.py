@@ -9,6 +9,7 @@ ever), and what can no longer be computed, as memory below was overwritten.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
+from typing import Any
 
 from tilegrad.engine.run.memory import is_overwritten
 from tilegrad.engine.run.run import current_recording
@@ -17,7 +18,7 @@ from tilegrad.ir.op import Ops
 from tilegrad.ir.queries import base_of, below_reshapes
 from tilegrad.ir.uop import UOp, toposort
 
-__all__ = ["Known", "readers"]
+__all__ = ["Known", "of_variables", "readers"]
 
 _WRITTEN = (Ops.ASSIGN, Ops.AFTER)
 
@@ -114,3 +115,22 @@ def _stands_on(node: UOp, needs: dict[UOp, bool], leaves: Collection[UOp]) -> bo
     if found is not None:
         return found
     return base_of(node) in leaves
+
+
+def of_variables(nodes: Iterable[UOp]) -> set[UOp]:
+    """Those of `nodes`, sources first, whose values are other ones where variables have other
+    values: nothing is remembered of them, as one node is all of these. What an assignment leaves in
+    memory is there once it has run.
+    """
+    found: set[UOp] = set()
+    for node in nodes:
+        if node.op in _WRITTEN:
+            continue
+        if node.op is Ops.DEFINE_VAR or _names_node(node.arg) or not found.isdisjoint(node.src):
+            found.add(node)
+    return found
+
+
+def _names_node(arg: Any) -> bool:
+    """Whether sizes or bounds are nodes."""
+    return isinstance(arg, UOp) or (isinstance(arg, tuple) and any(map(_names_node, arg)))

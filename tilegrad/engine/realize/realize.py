@@ -21,13 +21,13 @@ from tilegrad.base.trace import GlobalCounters, counters
 from tilegrad.base.tracers import install_tracer
 from tilegrad.engine.realize.bindings import Binding, binding_of
 from tilegrad.engine.realize.compare import Expected
-from tilegrad.engine.realize.computed_nodes import Known, readers
+from tilegrad.engine.realize.computed_nodes import Known, of_variables, readers
+from tilegrad.engine.realize.known_graphs import KnownRequest, known_request, note_graph
 from tilegrad.engine.realize.request import Request
 from tilegrad.engine.realize.size_ranges import binding_for_sizes
 from tilegrad.engine.run import report
 from tilegrad.engine.run.memory import (
     buffer_of,
-    is_overwritten,
     leaf,
     note_origin,
     overwrite,
@@ -216,24 +216,19 @@ class _Given(Others):
 
 def _run(todo: list[UOp], variables: Mapping[UOp, int], others: Others) -> dict[UOp, UOp]:
     """Compute `todo`, and give the memory of each."""
-    request, wanted = _request_of(todo, others)
-    record = current_recording()
+    request, wanted, walked = _request_of(todo, others)
     request.needed_later = _needed_later(request, others)
-    binding = binding_of(
-        request,
-        # A capture runs its launches with the numbers that it saw: its kernels may know them. So do
-        # those of the call before it, which is compared with it.
-        may_vary=not (config.NOOPT or (record is not None and record.is_of_capture)),
-        otherwise=binding_for_sizes,
-    )
+    binding = _binding_of(request, todo, walked)
     values = {variable.name: value for variable, value in variables.items()}
-    values.update(binding.launch_variables(request))
+    if binding.has_variables or request.lengths:
+        values.update(binding.launch_variables(request))
     memory = _memory_after(binding, request, _launch(binding, request, values))
-    passing = _of_variables(request.nodes) if variables else set()
+    passing = of_variables(request.nodes) if variables else set()
     for number, position in binding.known:
-        if request.nodes[number] not in passing:
-            _known[request.nodes[number]] = memory[position]
-            note_origin(memory[position], request.nodes[number].origin)
+        node = request.nodes[number]
+        if node not in passing and node not in wanted:
+            _known[node] = memory[position]
+            note_origin(memory[position], node.origin)
     done: dict[UOp, UOp] = {}
     for position, (name, at) in enumerate(zip(wanted, binding.roots, strict=True)):
         if at is not None:
@@ -252,14 +247,35 @@ def _run(todo: list[UOp], variables: Mapping[UOp, int], others: Others) -> dict[
     return done
 
 
-def _request_of(todo: list[UOp], others: Others) -> tuple[Request, list[UOp]]:
+def _binding_of(request: Request, todo: Sequence[UOp], walked: int) -> Binding:
+    """What runs `request`, in which a walk from `todo` has found `walked` nodes."""
+    if isinstance(request, KnownRequest) and (known := request.binding()) is not None:
+        return known
+    record = current_recording()
+    # A capture runs its launches with the numbers that it saw: its kernels may know them. So do
+    # those of the call before it, which is compared with it.
+    may_vary = not (config.NOOPT or (record is not None and record.is_of_capture))
+    binding = binding_of(request, may_vary=may_vary, otherwise=binding_for_sizes)
+    if isinstance(request, KnownRequest):
+        request.note(binding)
+    elif record is None and may_vary:
+        note_graph(request, todo, walked)
+    return binding
+
+
+def _request_of(todo: list[UOp], others: Others) -> tuple[Request, list[UOp], int]:
     """The request for `todo`, and all that it asks for: `todo`, what needs an old value that is
-    overwritten, and what `others` want stored.
+    overwritten, and what `others` want stored; and how many nodes there are for `todo`.
     """
-    request = Request(_known.get)
-    request.want(todo)
-    late = _late(request, todo, others)
-    lost = _lost(request)
+    request: Request | None = None
+    if current_recording() is None and not current_config().NOOPT:
+        request = known_request(todo, _known.get)
+    if request is None:
+        request = Request(_known.get)
+        request.want(todo)
+    walked = len(request.nodes)
+    late = _late(request, todo, others) if request.assigns else []
+    lost = request.lost()
     # Before the graph is planned, which may be long.
     if lost:
         wanted = [root for root, number in zip([*todo, *late], request.roots) if number not in lost]
@@ -271,23 +287,10 @@ def _request_of(todo: list[UOp], others: Others) -> tuple[Request, list[UOp]]:
     else:
         wanted = [*todo, *late]
     retained = [node for node in others.retained(request) if node not in wanted]
-    request.want(retained)
-    return request, wanted + retained
-
-
-def _lost(request: Request) -> dict[int, None]:
-    """The numbers of the nodes that are computed from memory which was overwritten, that memory
-    first.
-    """
-    nodes = request.nodes
-    lost = {
-        n: None for n, node in enumerate(nodes) if node.op is Ops.BUFFER and is_overwritten(node)
-    }
-    if lost:
-        for number, sources in enumerate(request.sources):
-            if any(source in lost for source in sources):
-                lost[number] = None
-    return lost
+    if retained:
+        request.want(retained)
+        wanted += retained
+    return request, wanted, walked
 
 
 def _launch(binding: Binding, request: Request, values: Mapping[str, int]) -> list[Buffer]:
@@ -312,25 +315,6 @@ def _launch(binding: Binding, request: Request, values: Mapping[str, int]) -> li
     return outputs
 
 
-def _of_variables(nodes: Iterable[UOp]) -> set[UOp]:
-    """Those of `nodes`, sources first, whose values are other ones where variables have other
-    values: nothing is remembered of them, as one node is all of these. What an assignment leaves in
-    memory is there once it has run.
-    """
-    found: set[UOp] = set()
-    for node in nodes:
-        if node.op in _WRITTEN:
-            continue
-        if node.op is Ops.DEFINE_VAR or _names_node(node.arg) or not found.isdisjoint(node.src):
-            found.add(node)
-    return found
-
-
-def _names_node(arg: Any) -> bool:
-    """Whether sizes or bounds are nodes."""
-    return isinstance(arg, UOp) or (isinstance(arg, tuple) and any(map(_names_node, arg)))
-
-
 def _memory_after(binding: Binding, request: Request, outputs: Sequence[Buffer]) -> list[UOp]:
     """[Movement of] the leaves that hold the values of a binding after its run."""
     # All targets first: an assignment to what another one wrote must find the leaf that both
@@ -352,10 +336,13 @@ def _needed_later(request: Request, others: Others) -> tuple[int, ...]:
     """The numbers of nodes of a graph that is about to run which other graphs use as well: of
     values that these need next, what is stored anyway is not computed again.
     """
-    nodes, numbers = request.nodes, request.numbers
+    nodes = request.nodes
     if len(nodes) < _SMALL:
         return ()
     beside = [node for node in others.beside() if node not in _known]
+    if not beside:
+        return ()
+    numbers = request.numbers
     used = {
         numbers[source]
         for node in toposort(beside, stop=lambda node: node in numbers or node in _known)

@@ -13,6 +13,7 @@ from typing import Any
 
 from tilegrad.base.trace import counters
 from tilegrad.engine.realize.launch_numbers import INDEXED, is_index, may_change
+from tilegrad.engine.run.memory import is_overwritten
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp, alive
 
@@ -50,12 +51,13 @@ class Request:
         constants: the numbers of constants whose values may be variables of the launches, one for
             each use.
         explained: of such a plan, the constants that follow from the lengths.
+        bindings: those among which it has its binding, if equal requests have the same.
     """
 
     __slots__ = (
-        "_arguments", "_signature", "_stored", "_targets", "_views", "assigns", "comes_again",
-        "constants", "explained", "lengths", "lengths_of", "needed_later", "nodes", "numbers",
-        "roots", "slices", "sources", "versions",
+        "_arguments", "_signature", "_stored", "_targets", "_views", "assigns", "bindings",
+        "comes_again", "constants", "explained", "lengths", "lengths_of", "needed_later",
+        "nodes", "numbers", "roots", "slices", "sources", "versions",
     )  # fmt: skip
 
     def __init__(self, stored: Callable[[UOp], UOp | None]):
@@ -73,11 +75,15 @@ class Request:
         self.comes_again: Callable[[], bool] | None = None
         self.explained: frozenset[int] = frozenset()
         self.lengths_of: Callable[[Request], Mapping[str, int] | None] | None = None
+        self.bindings: Any = None
         self._arguments: dict[Any, int] = {}
         self._signature: list[Any] = []
         self._views: set[int] = set()
         # By assignments, and what memory is after them.
         self._targets: dict[int, int] = {}
+
+    def __contains__(self, node: UOp) -> bool:
+        return node in self.numbers
 
     def want(self, roots: Iterable[UOp]) -> None:
         """Ask for `roots` too."""
@@ -97,6 +103,22 @@ class Request:
     def rows(self) -> list[Any]:
         """The row of each node in the signature."""
         return self._signature
+
+    def memory(self) -> Iterable[int]:
+        """The numbers of memory."""
+        return [number for number, node in enumerate(self.nodes) if node.op is Ops.BUFFER]
+
+    def lost(self) -> dict[int, None]:
+        """The numbers of the nodes that are computed from memory which was overwritten, that memory
+        first.
+        """
+        nodes = self.nodes
+        lost = dict.fromkeys([number for number in self.memory() if is_overwritten(nodes[number])])
+        if lost:
+            for number, sources in enumerate(self.sources):
+                if any(source in lost for source in sources):
+                    lost[number] = None
+        return lost
 
     def target_of(self, assign: int) -> int:
         """The memory that assignment number `assign` writes to."""

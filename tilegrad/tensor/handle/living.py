@@ -15,6 +15,8 @@ from collections.abc import Iterator
 from types import MethodType
 from typing import Any
 
+from tilegrad.engine.run.memory import by_slot
+from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp
 
 __all__ = [
@@ -84,9 +86,33 @@ class Owner(weakref.ref[Any]):
         self.thread = threading.get_ident()
 
 
+class _Owners:
+    """Owners by leaf, a BUFFER: an entry goes with its leaf. No other node has one."""
+
+    __slots__ = ("_by_slot",)
+
+    def __init__(self) -> None:
+        self._by_slot: dict[int, Owner] = by_slot()
+
+    def get(self, node: UOp) -> Owner | None:
+        return self._by_slot.get(node.arg.slot) if node.op is Ops.BUFFER else None
+
+    def __getitem__(self, leaf: UOp) -> Owner:
+        return self._by_slot[leaf.arg.slot]
+
+    def __setitem__(self, leaf: UOp, owner: Owner) -> None:
+        self._by_slot[leaf.arg.slot] = owner
+
+    def setdefault(self, leaf: UOp, owner: Owner) -> Owner:
+        return self._by_slot.setdefault(leaf.arg.slot, owner)
+
+    def __contains__(self, node: UOp) -> bool:
+        return node.op is Ops.BUFFER and node.arg.slot in self._by_slot
+
+
 # Which tensor the memory of a leaf was computed for; another one of equal value, of the same
 # thread, only borrows it.
-owners: weakref.WeakKeyDictionary[UOp, Owner] = weakref.WeakKeyDictionary()
+owners = _Owners()
 
 # The calls of each thread whose nodes are not made yet (`tensor.handle.waiting`).
 pools = Some()

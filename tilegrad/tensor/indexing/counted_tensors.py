@@ -8,10 +8,12 @@ from typing import Any, Self
 from tilegrad.base.dtype import DType, dtypes
 from tilegrad.base.errors import DTypeError, ShapeError
 from tilegrad.base.origin import composed
+from tilegrad.base.recent import Recent
 from tilegrad.ir.uop import UOp, sint
 from tilegrad.tensor.calls.templates import templated
 from tilegrad.tensor.handle.core import as_dtype
 from tilegrad.tensor.handle.size_arguments import (
+    are_plain,
     as_int,
     as_number,
     as_size,
@@ -23,6 +25,10 @@ from tilegrad.tensor.indexing.filled import DTypeLike, Filled
 from tilegrad.tensor.storage.checked import checked
 
 __all__ = ["Creation"]
+
+# By class, sizes and diagonal, the masks of triangles that came last: each layer of a network asks
+# for that of its step.
+_triangles: Recent[tuple[Any, ...], UOp] = Recent(lambda: 64)
 
 
 class Creation(Filled):
@@ -251,9 +257,17 @@ class Creation(Filled):
         if self.ndim < 2:
             raise ShapeError("tril: two axes are needed", shape=self.shape, line=here())
         rows, columns = self.shape[-2:]
-        return self._iota(columns).reshape(1, columns) - diagonal <= self._iota(rows).reshape(
+        is_plain = are_plain((rows, columns)) and type(diagonal) is int
+        key = type(self), rows, columns, diagonal
+        known = _triangles.get(key) if is_plain else None
+        if known is not None:
+            return self._of(known, self.device)
+        made = self._iota(columns).reshape(1, columns) - diagonal <= self._iota(rows).reshape(
             rows, 1
         )
+        if is_plain and made._call is None and made._node.is_constant:
+            _triangles.put(key, made._node)
+        return made
 
     @composed
     def one_hot(self, num_classes: int) -> Self:

@@ -9,9 +9,16 @@ from __future__ import annotations
 from typing import Any, Self
 
 from tilegrad.base.dtype import DType, dtypes
+from tilegrad.ir.op import Ops
+from tilegrad.ir.uop import UOp
 from tilegrad.tensor.handle.core import as_dtype
 from tilegrad.tensor.handle.device import canonical
-from tilegrad.tensor.handle.size_arguments import as_sizes, flat_arguments, is_zero
+from tilegrad.tensor.handle.size_arguments import (
+    are_plain,
+    as_sizes,
+    flat_arguments,
+    is_zero,
+)
 from tilegrad.tensor.reductions.scan import Scan
 from tilegrad.tensor.storage import memory
 
@@ -119,6 +126,14 @@ class Filled(Scan):
         """
         sizes, variables = as_sizes("full", shape if isinstance(shape, (tuple, list)) else (shape,))
         value = cls(fill_value, device=canonical(device), dtype=dtype)
+        node = value.uop
+        if node.op is Ops.CONST and sizes and are_plain(sizes):
+            # As `expand` makes it, without the views on the way.
+            ones = (1,) * len(sizes)
+            node = UOp(Ops.RESHAPE, node.dtype, (node,), ones)
+            if sizes != ones:
+                node = UOp(Ops.EXPAND, node.dtype, (node,), sizes)
+            return cls._of(node, value.device, value._variables)._wanting(requires_grad)
         return value.expand(sizes)._holding(variables)._apart()._wanting(requires_grad)
 
     @classmethod

@@ -69,7 +69,7 @@ class Reduce(Activations):
                 if wide
                 else self._copy_of(self)
             )
-        if keepdim:
+        if keepdim or not axes:
             return result
         return result.reshape([size for number, size in enumerate(with_ones) if number not in axes])
 

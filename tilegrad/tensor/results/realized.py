@@ -121,7 +121,7 @@ class Realized(Attention):
         """
         if not self._has_elements():
             return self
-        if self._call is not None:
+        if self._call is not None or (is_stored(self._node) and writes.postpones_calls()):
             return self._gathered()
         return self._like(memory.owned(self.uop, self.device))
 
@@ -417,7 +417,8 @@ def _realize(tensors: Sequence[Realized]) -> None:
         if not pending:
             return
         # What is assigned is memory after it: then the next segment has leaves that are known.
-        everyone = _pending([*tensors, *writes.run_with(pending)])
+        others = writes.run_with(pending)
+        everyone = _pending([*tensors, *others]) if others else pending
         try:
             try:
                 _compute(everyone)
@@ -459,13 +460,15 @@ def _compute(pending: Sequence[Realized]) -> None:
             )
     if this_thread.stand_ins and not this_thread.stand_ins.isdisjoint(toposort(roots)):
         raise StandInError("realize: a stand-in of an operand has no value")
-    done = running.run(roots, variables, pending)
+    near: dict[UOp, Sequence[UOp]] = {}
+    done = running.run(roots, variables, pending, near)
     overwritten.note_past(
         {
             root: stored
             for tensor, root, stored in zip(pending, roots, done)
             if not tensor._requires_grad and not memory.is_written(tensor.uop)
-        }
+        },
+        near,
     )
     for tensor, root, stored in zip(pending, roots, done):
         if memory.is_written(tensor.uop):

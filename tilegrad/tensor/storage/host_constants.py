@@ -12,6 +12,7 @@ from math import prod
 from typing import Any
 
 from tilegrad.base.dtype import DType
+from tilegrad.base.recent import Recent
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp
 from tilegrad.ir.walks import toposort
@@ -21,6 +22,8 @@ __all__ = ["constant_elements"]
 
 # Nodes of a graph, and elements of a value on its way: what is larger is better told by a graph.
 _MOST_NODES, _MOST_ELEMENTS = 256, 1 << 20
+# Arrays that are known, and elements of one.
+_MOST_ARRAYS, _MOST_KNOWN_ELEMENTS = 8, 1 << 16
 _EXACT = frozenset({
     "bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float32",
     "float64",
@@ -28,10 +31,24 @@ _EXACT = frozenset({
 _BITWISE = frozenset({Ops.AND, Ops.OR, Ops.XOR})
 
 
+# The constants that came last: each layer of a network makes the mask of its step anew.
+_lately: Recent[UOp, Any] = Recent(lambda: _MOST_ARRAYS)
+
+
 def constant_elements(root: UOp) -> Any | None:
-    """The elements of a constant graph in its shape and dtype; None where that takes more than
-    exact operations, or many of them.
+    """The elements of a constant graph in its shape and dtype, as an array that is not to be
+    written to; None where that takes more than exact operations, or many of them.
     """
+    known = _lately.get(root)
+    if known is not None:
+        return known
+    found = _computed(root)
+    if found is not None and found.size <= _MOST_KNOWN_ELEMENTS:
+        _lately.put(root, found)
+    return found
+
+
+def _computed(root: UOp) -> Any | None:
     import numpy
 
     nodes = toposort([root])

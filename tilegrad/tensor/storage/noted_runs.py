@@ -23,11 +23,11 @@ from tilegrad.ir.op import Ops
 from tilegrad.ir.slices import offset_name
 from tilegrad.ir.uop import UOp, toposort
 from tilegrad.tensor.handle.waiting import Call, Moves, Number, Value
-from tilegrad.tensor.storage import running
 from tilegrad.tensor.storage.leaf_kinds import DrawKind, Kind, LeafKind, NumberKind
 from tilegrad.tensor.storage.memory import base_of
 from tilegrad.tensor.storage.past import Reached
 from tilegrad.tensor.storage.signatures import Leaves, WaitingCalls, moves_of
+from tilegrad.tensor.storage.worth_keeping import worth_keeping
 
 __all__ = ["Computed", "Outcome", "PlainNodes", "ResultsAlive", "Segment", "noted", "reached_by"]
 
@@ -228,7 +228,7 @@ class ResultsAlive(engine.Others):
                 elif source not in seen:
                     seen.add(source)
                     stack.append(source)
-        return running.worth_keeping(request, found)
+        return worth_keeping(request, found)
 
     def ran(
         self, request: Request, binding: Binding, memory: Sequence[UOp], values: Mapping[str, int]

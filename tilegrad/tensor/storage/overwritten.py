@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tilegrad.engine.realize import realize as engine
@@ -34,11 +34,13 @@ from tilegrad.tensor.storage.memory import (
 __all__ = ["follow", "leave_out_overwritten", "note_past", "old_value"]
 
 
-def note_past(computed: Mapping[UOp, UOp]) -> None:
+def note_past(
+    computed: Mapping[UOp, UOp], near: Mapping[UOp, Sequence[UOp]] = past_of_graphs.NO_NAMES
+) -> None:
     """Note, before the graphs of `computed` values are given back, what they were computed from; by
-    value, [movement of] the memory that holds it.
+    value, [movement of] the memory that holds it. `near` has the memory that it is known of.
     """
-    past_of_graphs.note({root: base_of(stored) for root, stored in computed.items()})
+    past_of_graphs.note({root: base_of(stored) for root, stored in computed.items()}, near)
 
 
 def leave_out_overwritten() -> None:

@@ -110,6 +110,24 @@ class Past:
         self.memory = memory
         self._begin()
 
+    @staticmethod
+    def over(root: UOp, memory: Sequence[UOp], base: UOp) -> Past:
+        """The past of `root`, in `base`, that was computed from `memory` and views of it alone."""
+        # As `add` to a new one, without the frames: most reads of graphs come by.
+        ref = weakref.ref
+        made = _blank(Past)
+        made.memory = ref(base)
+        made._run, made.depth = None, 0
+        made._calls, made._marks = {}, {}
+        made._nodes = {id(each): ref(each) for each in (root, *memory, base)}
+        made._links = links = []
+        for each in memory:
+            if each.op is Ops.BUFFER and (past := pasts.get(each.arg.slot)) is not None:
+                links.append(past)
+                if past._run is not None or past._links:
+                    past.shorten()
+        return made
+
     def _begin(self) -> None:
         self._run, self.depth = None, 0
         self._calls, self._marks, self._nodes, self._links = {}, {}, {}, []

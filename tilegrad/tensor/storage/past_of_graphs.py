@@ -5,25 +5,30 @@ graphs are there.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from types import MappingProxyType
 
 from tilegrad.base.trace import counters
+from tilegrad.engine.realize.known_graphs import KnownRequest
+from tilegrad.engine.realize.request import Request
 from tilegrad.grad.rules import NO_DERIVATIVE
 from tilegrad.ir.op import Ops
-from tilegrad.ir.queries import below_reshapes
+from tilegrad.ir.queries import base_of, below_reshapes
 from tilegrad.ir.uop import UOp
 from tilegrad.tensor.storage.past import Past, pasts
 
-__all__ = ["note", "remember"]
+__all__ = ["NO_NAMES", "memory_reached", "note", "remember"]
 
 _NONE: frozenset[UOp] = frozenset()
+NO_NAMES: Mapping[UOp, Sequence[UOp]] = MappingProxyType({})
 # By value, of those that runs keep: the past that its memory will have.
 _of_values: weakref.WeakKeyDictionary[UOp, Past] = weakref.WeakKeyDictionary()
 
 
-def note(computed: Mapping[UOp, UOp]) -> None:
+def note(computed: Mapping[UOp, UOp], near: Mapping[UOp, Sequence[UOp]] = NO_NAMES) -> None:
     """Note what values were computed from: by value, the BUFFER that holds it from now on. What one
-    of them was computed from by way of another is in the other's past.
+    of them was computed from by way of another is in the other's past. `near` has what is known of
+    values without a walk (`memory_reached`).
     """
     todo: dict[UOp, UOp] = {}
     for root, base in computed.items():
@@ -32,8 +37,47 @@ def note(computed: Mapping[UOp, UOp]) -> None:
             pasts.setdefault(base.arg.slot, known)
         elif root.dtype.is_float and base.arg.slot not in pasts:
             todo[root] = base
+    if len(todo) == 1:
+        ((root, base),) = todo.items()
+        if root in near:
+            pasts[base.arg.slot] = Past.over(root, near[root], base)
+            return
     for root, past in _made(todo):
         pasts[todo[root].arg.slot] = past
+
+
+def memory_reached(request: KnownRequest, number: int) -> list[UOp] | None:
+    """The memory, and views of it, that gradients of node `number` of `request` go to or through;
+    None where tensors or other graphs may need more of these.
+    """
+    if request.watched or request.aliases or not request.is_whole:
+        return None
+    notes = request.graph.notes
+    found: list[int] | None = notes.get(number)
+    if found is None:
+        found = notes[number] = _reached_from(request, number)
+    return [request.nodes[each] for each in found]
+
+
+def _reached_from(request: Request, number: int) -> list[int]:
+    """The numbers of the memory, and of views of it, that gradients of node `number` meet."""
+    found: list[int] = []
+    stack, seen = [number], {number}
+    while stack:
+        number = stack.pop()
+        node = request.nodes[number]
+        is_memory = node.op is Ops.BUFFER or base_of(node).op is Ops.BUFFER
+        # Of all of it in its order the memory below is known.
+        if is_memory and node.op is not Ops.RESHAPE and node.dtype.is_float:
+            found.append(number)
+        if node.op in NO_DERIVATIVE or not (node.dtype.is_float or node.op is Ops.LOOP):
+            continue
+        # Nothing remains of what an assignment overwrites.
+        for source in request.sources[number][1 if node.op is Ops.ASSIGN else 0 :]:
+            if source not in seen:
+                seen.add(source)
+                stack.append(source)
+    return found
 
 
 def remember(materialised: Mapping[UOp, UOp]) -> None:

@@ -6,14 +6,16 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from operator import attrgetter
 from typing import Any
 
-from tilegrad.base.config import config
+from tilegrad.base.config import current_config
 from tilegrad.engine.realize import realize as engine
+from tilegrad.engine.realize.bindings import Binding
+from tilegrad.engine.realize.known_graphs import KnownRequest
 from tilegrad.engine.realize.request import Request
-from tilegrad.engine.run.run import current_recording
+from tilegrad.engine.run.run import record_of_thread
 from tilegrad.engine.run.users import above
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp, toposort
@@ -36,36 +38,31 @@ from tilegrad.tensor.storage.graphs import graphs
 from tilegrad.tensor.storage.memory import (
     WRITTEN,
     base_of,
-    elements,
     is_stored,
     is_written,
-    largest,
     owned,
     stored_below,
-    version_of,
 )
 from tilegrad.tensor.storage.over_memory import over_memory
 from tilegrad.tensor.storage.overwritten import follow, note_past, old_value
-from tilegrad.tensor.storage.worth_keeping import below_views, is_cheap, is_unpacked
+from tilegrad.tensor.storage.worth_keeping import (
+    NEVER_MATERIALISED,
+    below_views,
+    worth_keeping,
+)
 
 __all__ = [
     "MOST_GENERATIONS", "Owner", "become_memory", "keeps", "owners", "put_off", "run", "settle",
-    "worth_keeping",
 ]  # fmt: skip
 
 
+Near = dict[UOp, Sequence[UOp]]
 # The values of variables in the graphs of assignments that wait to run, by their outcome.
 _waiting: weakref.WeakKeyDictionary[UOp, Variables] = weakref.WeakKeyDictionary()
-# Memory, and what is remembered as it runs.
-_NEVER_MATERIALISED = frozenset({
-    Ops.BUFFER, Ops.CONST, Ops.COPY, Ops.ASSIGN, Ops.AFTER, Ops.LOOP, Ops.LOOP_OUTPUT, Ops.BIND
-})  # fmt: skip
 # The number of runs between a materialised value and memory that has no graph, by the value.
 _generation: weakref.WeakKeyDictionary[UOp, int] = weakref.WeakKeyDictionary()
 # The most such runs: more would hold the memory of all earlier states.
 MOST_GENERATIONS = 4
-# The most bytes that a run materialises of values that nobody asked for.
-_MOST_BYTES = 1 << 29
 _stored = attrgetter("stored")
 
 
@@ -77,7 +74,9 @@ def put_off(version: UOp, variables: Variables) -> None:
         _waiting[version] = variables
 
 
-def run(roots: list[UOp], variables: Variables, but: Collection[Any] = ()) -> list[UOp]:
+def run(
+    roots: list[UOp], variables: Variables, but: Collection[Any] = (), near: Near | None = None
+) -> list[UOp]:
     """As `_run`; parameters below that are not memory yet are computed in a run of their own,
     before: then the first step of a training program is the same graph as the second.
     """
@@ -102,26 +101,29 @@ def run(roots: list[UOp], variables: Variables, but: Collection[Any] = ()) -> li
                     follow(tensor)
                 else:
                     become_memory(tensor, root, stored)
-        return _run(roots, variables, but)
+        return _run(roots, variables, but, near)
 
 
 def keeps() -> bool:
     """Whether runs store what nobody asked for: not those of a capture, whose results alone count,
     not the plain plan, and not what a transformed function asks for.
     """
-    record = current_recording()
+    record = record_of_thread()
     is_captured = record is not None and record.known is not None
-    return not (is_captured or config.NOOPT or is_transforming())
+    return not (is_captured or current_config().NOOPT or is_transforming())
 
 
-def _run(roots: list[UOp], variables: Variables, but: Collection[Any] = ()) -> list[UOp]:
-    """Compute `roots` now; each result is [a view of] a buffer that holds its value.
+def _run(
+    roots: list[UOp], variables: Variables, but: Collection[Any] = (), near: Near | None = None
+) -> list[UOp]:
+    """Compute `roots` now; each result is [a view of] a buffer that holds its value. `near` is
+    given the memory that they were computed from, where that is known without a walk.
 
     Live tensors that still need what is overwritten get its old value. Those whose memory is
     overwritten look at it as it is then, except the tensors `but`, whose caller sees to that.
     """
     values = _values(roots, dict(variables))
-    others = _Others(values)
+    others = _Others(values, near)
     results = engine.realize(roots, values, others)
     excluded = {id(tensor) for tensor in but}
     if others.materialised and not all(tensor._requires_grad for tensor in but):
@@ -182,38 +184,12 @@ def _apart(tensor: Any, stored: UOp) -> UOp:
     return own
 
 
-def worth_keeping(request: Request, needed: Collection[UOp]) -> list[UOp]:
-    """The values that a run of `request` materialises beside its results: of the nodes `needed`,
-    which live tensors hold or will be computed from.
-    """
-    left = _MOST_BYTES
-    wanted = {below_views(request.nodes[number]) for number in request.roots}
-    materialised: dict[UOp, None] = {}
-    for node in request.nodes:
-        if node not in needed:
-            continue
-        root = below_views(node)
-        if root.op in _NEVER_MATERIALISED:
-            continue
-        if root in materialised or root.is_constant or is_stored(root):
-            continue
-        if root in wanted or is_cheap(root, materialised) or is_unpacked(root):
-            continue
-        # A slice of memory is memory: an assignment to it would find its copy instead.
-        if version_of(root).op in _NEVER_MATERIALISED:
-            continue
-        size = elements(largest(root.shape)) * root.dtype.itemsize
-        if 0 < size <= left:
-            left -= size
-            materialised[root] = None
-    return list(materialised)
-
-
 class _Others(engine.Others):
     """The tensors alive that a run meets, though nobody asked for them."""
 
-    def __init__(self, values: Variables):
+    def __init__(self, values: Variables, near: Near | None):
         self.values = values
+        self.near = near
         # What a tensor that looks at memory about to be overwritten needs.
         self.lookers: dict[int, tuple[Any, UOp]] = {}
         self.request: Request | None = None
@@ -227,7 +203,7 @@ class _Others(engine.Others):
         """The values on the way that somebody holds, or will need."""
         if not keeps():
             return ()
-        self._index_young(request, [id(tensor.grad) for tensor in with_gradient])
+        self._index_young(request, [*map(id, _gradients())])
         needed = self._needed(request)
         if not needed:
             return ()
@@ -239,12 +215,17 @@ class _Others(engine.Others):
         """The nodes of `request` that a tensor alive is, or is to be computed from and not by this
         run.
         """
+        nodes: Sequence[UOp] = request.nodes
+        if isinstance(request, KnownRequest) and request.is_whole:
+            # No tensor alive is one of the others, nor needs one.
+            nodes = [*request.watched, *request.with_users()]
+            if not nodes:
+                return set()
         numbers = request.numbers
         outside: dict[UOp, None] = {}
         found: set[UOp] = set()
         stack: list[UOp] = []
-        nodes = request.nodes
-        roots = {*map(nodes.__getitem__, request.roots)}
+        roots = {*map(request.nodes.__getitem__, request.roots)}
         for node in nodes:
             if node in roots:
                 # What is made of a root alone finds it computed.
@@ -253,7 +234,7 @@ class _Others(engine.Others):
             # else in common share it.
             if node.users and node._is_constant is not True and not node.is_constant:
                 stack.append(node)
-            if node.holders is not None and node.op not in _NEVER_MATERIALISED:
+            if node.holders is not None and node.op not in NEVER_MATERIALISED:
                 if self._holds(node):
                     found.add(node)
         while stack:
@@ -297,7 +278,7 @@ class _Others(engine.Others):
         """
         for tensor in young():
             node = tensor.uop
-            if node not in request.numbers and id(tensor) not in but:
+            if node not in request and id(tensor) not in but:
                 engine.index(node)
                 grown_up(tensor, node)
 
@@ -326,11 +307,20 @@ class _Others(engine.Others):
         """The gradients that wait to be computed: a loss that is looked at before shares its
         graph.
         """
-        grads = [tensor.grad for tensor in with_gradient if tensor.grad is not None]
-        return [grad.uop for grad in grads if not is_stored(grad.uop) and not grad.uop.is_constant]
+        nodes = [grad.uop for grad in _gradients()]
+        return [node for node in nodes if not is_stored(node) and not node.is_constant]
 
     def computed(self, memory: Mapping[UOp, UOp]) -> None:
         self.passing = memory
+
+    def ran(
+        self, request: Request, binding: Binding, memory: Sequence[UOp], values: Mapping[str, int]
+    ) -> None:
+        if self.near is not None and isinstance(request, KnownRequest):
+            for number in request.roots:
+                reached = past_of_graphs.memory_reached(request, number)
+                if reached is not None:
+                    self.near[request.nodes[number]] = reached
 
     def stand_on_passing(self, roots: Collection[UOp]) -> None:
         """After the run: of what depends on variables, give each tensor whose values of them are
@@ -360,7 +350,7 @@ class _Others(engine.Others):
             return
         values = [
             *self.materialised,
-            *[root for root in roots if root.op not in _NEVER_MATERIALISED],
+            *[root for root in roots if root.op not in NEVER_MATERIALISED],
         ]
         memory = {
             value: materialised for value in values if (materialised := engine.realized(value))
@@ -431,6 +421,13 @@ class _Others(engine.Others):
                 follow(tensor)
 
 
+def _gradients() -> list[Any]:
+    """The gradients of tensors alive."""
+    if not len(with_gradient):
+        return []
+    return [grad for tensor in with_gradient if (grad := tensor.grad) is not None]
+
+
 def _is_view_op(node: UOp) -> bool:
     return node.op.is_movement or node.op is Ops.DETACH or node.op in WRITTEN
 
@@ -439,7 +436,9 @@ def _values(roots: list[UOp], values: dict[UOp, int]) -> dict[UOp, int]:
     """`values`, and those of the variables in what has to run for `roots`. What has other values of
     the same variables runs on its own, before.
     """
-    holders = [tensor for tensor in with_variables if tensor._variables]
+    holders: list[Any] = []
+    if len(with_variables):
+        holders = [tensor for tensor in with_variables if tensor._variables]
     if not holders and not _waiting:
         return values
     versions = engine.pending(roots)

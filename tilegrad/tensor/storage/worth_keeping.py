@@ -6,14 +6,18 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
+from tilegrad.engine.realize.request import Request
 from tilegrad.engine.run import memory as store
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp
+from tilegrad.tensor.storage.memory import elements, is_stored, largest, version_of
 
 __all__ = [
+    "NEVER_MATERIALISED",
     "below_views",
     "is_cheap",
     "is_unpacked",
+    "worth_keeping",
 ]
 # Through these a tensor that is not memory looks at a value without a copy.
 _FREE = frozenset({
@@ -21,6 +25,12 @@ _FREE = frozenset({
 })  # fmt: skip
 # Nodes that unpack a block of quantized weights, at most (io/quantized.py).
 _MOST_UNPACKING = 512
+# The most bytes that a run materialises of values that nobody asked for.
+_MOST_BYTES = 1 << 29
+# Memory, and what is remembered as it runs.
+NEVER_MATERIALISED = frozenset({
+    Ops.BUFFER, Ops.CONST, Ops.COPY, Ops.ASSIGN, Ops.AFTER, Ops.LOOP, Ops.LOOP_OUTPUT, Ops.BIND
+})  # fmt: skip
 _REINTERPRETING = (Ops.CAST, Ops.BITCAST, Ops.DETACH)
 
 
@@ -78,3 +88,30 @@ def is_unpacked(node: UOp) -> bool:
         else:
             return False
     return not stack
+
+
+def worth_keeping(request: Request, needed: Collection[UOp]) -> list[UOp]:
+    """The values that a run of `request` materialises beside its results: of the nodes `needed`,
+    which live tensors hold or will be computed from.
+    """
+    left = _MOST_BYTES
+    wanted = {below_views(request.nodes[number]) for number in request.roots}
+    materialised: dict[UOp, None] = {}
+    for node in request.nodes:
+        if node not in needed:
+            continue
+        root = below_views(node)
+        if root.op in NEVER_MATERIALISED:
+            continue
+        if root in materialised or root.is_constant or is_stored(root):
+            continue
+        if root in wanted or is_cheap(root, materialised) or is_unpacked(root):
+            continue
+        # A slice of memory is memory: an assignment to it would find its copy instead.
+        if version_of(root).op in NEVER_MATERIALISED:
+            continue
+        size = elements(largest(root.shape)) * root.dtype.itemsize
+        if 0 < size <= left:
+            left -= size
+            materialised[root] = None
+    return list(materialised)

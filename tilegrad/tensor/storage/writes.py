@@ -48,9 +48,10 @@ from tilegrad.tensor.storage.memory import (
 from tilegrad.tensor.storage.signatures import is_computed, waiting_calls
 
 __all__ = [
-    "are_waiting", "can_replace", "can_wait", "can_wait_for_results", "can_wait_for_slice",
-    "earlier_leaf", "is_memory_unknown", "is_put_off", "postpones_calls", "put_off",
-    "realize_written", "run_with", "seen_by", "take", "take_memory", "take_over",
+    "are_waiting", "can_replace", "can_take_slice", "can_wait", "can_wait_for_results",
+    "can_wait_for_slice", "earlier_leaf", "is_memory_unknown", "is_put_off", "is_result",
+    "postpones_calls", "put_off", "realize_written", "run_with", "seen_by", "take", "take_memory",
+    "take_over",
 ]  # fmt: skip
 
 # A larger tensor is written in place: its memory counts twice else, and Python's time does not.
@@ -100,6 +101,32 @@ def can_wait_for_slice(tensor: Any, value: Any) -> bool:
             return False
         wants_grad = bool(value._requires_grad)
     return _can_take(tensor, wants_grad=wants_grad)
+
+
+def is_result(tensor: Any) -> bool:
+    """Whether `tensor` is the result of a call that waits, which is in no memory yet, and which no
+    other tensor looks at: what is written to it makes another result of it.
+    """
+    call = tensor._call
+    if call is None or call.value is not None or call.is_write or call.inputs is None:
+        return False
+    if call.pool is not this_thread.pool or tensor._requires_grad or tensor._symbols:
+        return False
+    if tensor._alias is not None:
+        found = look_of_call(tensor)
+        # What a method ends with a reshape of its own is in order.
+        if found is None or not found.is_in_order or not is_alone(tensor):
+            return False
+    return postpones_calls() and not is_file(tensor._device)
+
+
+def can_take_slice(tensor: Any, value: Any) -> bool:
+    """Whether `tensor`, which `is_result`, can take `value` in a part of it."""
+    if not 0 < elements(tensor.shape) * tensor.dtype.itemsize <= _MOST_BYTES_COPIED:
+        return False
+    if not isinstance(value, Core):
+        return True
+    return _is_ours(value) and tensor.device == value.device and not value._requires_grad
 
 
 def can_wait_for_results(tensors: Sequence[Any]) -> bool:

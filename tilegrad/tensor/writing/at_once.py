@@ -65,10 +65,13 @@ def update_at_once(view: Any, operation: Any, number: Any) -> bool:
     if len(members) != 1 or members[0] is view or not is_alone(view, 2):
         return False
     (whole,) = members
-    if whole._alias[1] != 0 or not _may_take(whole):
-        return False
     other = _number(number, view.dtype)
-    array = None if other is None else _copied(whole)
+    if other is None or whole._alias[1] != 0:
+        return False
+    if whole._call is not None and whole._call.value is None and _is_fit(whole):
+        # Its elements are written one by one: each write would be part of the graph.
+        _realize_without(whole, view)
+    array = _copied(whole) if _may_take(whole) else None
     if array is None:
         return False
     import numpy
@@ -88,6 +91,19 @@ def update_at_once(view: Any, operation: Any, number: Any) -> bool:
     exchange(view, made)
     view._alias = alias[0], Away(whole.shape, tuple(moves))
     return True
+
+
+def _realize_without(whole: Any, view: Any) -> None:
+    """Compute `whole`, but not its `view`, which looks elsewhere from step to step."""
+    call, waiting = view._call, this_thread.pool.waiting
+    is_waiting = call is not None and call.handle in waiting
+    if is_waiting:
+        waiting.discard(call.handle)
+    try:
+        whole.realize()
+    finally:
+        if is_waiting:
+            waiting.add(call.handle)
 
 
 def has_written(tensor: Any, key: Any, value: Any) -> bool:
@@ -115,9 +131,15 @@ def has_written(tensor: Any, key: Any, value: Any) -> bool:
 def _may_take(tensor: Any) -> bool:
     """Whether nobody would see that a tensor stands on other memory."""
     call = tensor._call
+    return (call is None or call.value is not None) and _is_fit(tensor)
+
+
+def _is_fit(tensor: Any) -> bool:
+    """As `_may_take`, of a tensor whose elements are known or may be computed now."""
+    call = tensor._call
     if tensor._requires_grad or tensor._symbols or tensor.dtype not in _DTYPES:
         return False
-    if call is not None and (call.value is None or call.pool is not this_thread.pool):
+    if call is not None and call.pool is not this_thread.pool:
         return False
     if not all(size.__class__ is int for size in tensor.shape) or not can_upload(device_of(tensor)):
         return False

@@ -5,7 +5,8 @@
     x[i] = v       where(indices == i, v, x)        `i` is an input: one graph for all positions
     x[i:i+3] = v   where(inside, v[indices - i], x)    likewise, for slices at many positions
 
-So a loop that writes to slices is made of values alone, and its steps are equal segments.
+So a loop that writes to slices is made of values alone, and its steps are equal segments. A result
+that is in no memory yet, and that nobody else looks at, is another result from then on.
 """
 
 from __future__ import annotations
@@ -22,10 +23,12 @@ from tilegrad.ir.args import CustomArg
 from tilegrad.ir.graph_templates import Template, record
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp
+from tilegrad.tensor.calls.postponed import postponed
+from tilegrad.tensor.calls.recorded import Result, WaitingKind
 from tilegrad.tensor.handle.core import Core
 from tilegrad.tensor.handle.device import canonical
 from tilegrad.tensor.handle.kinds import next_number
-from tilegrad.tensor.handle.waiting import Input, Number, this_thread
+from tilegrad.tensor.handle.waiting import Call, Input, Number, this_thread
 from tilegrad.tensor.storage import writes
 from tilegrad.tensor.writing.at_once import write_at_once
 
@@ -36,6 +39,8 @@ __all__ = ["take_slice"]
 _MOST_SLICES = 4
 # Assignments over one another that may wait: each copies all of the tensor in their graph.
 _MOST_WAITING = 8
+# Smaller numbers are floats of any kind.
+_PLAIN = 1e30
 # 0 and 1 shape code, so positions are counted from a number that does not.
 _FIRST = 2
 _INTEGERS = frozenset({int, type(None)})
@@ -80,6 +85,7 @@ def _length(axis: tuple[int, int] | int | None) -> int:
 
 
 _templates: Recent[tuple[Any, ...], tuple[int, Template]] = Recent(lambda: 1024)
+_kinds: Recent[tuple[Any, ...], WaitingKind] = Recent(lambda: 1024)
 # By line and shapes, the slices there, up to one more than those that wait.
 _slices: Recent[tuple[Any, ...], set[Any]] = Recent(lambda: 1024)
 
@@ -100,7 +106,14 @@ def take_slice(tensor: Any, key: Any, value: Any) -> bool:
     found = _slice_of(key, tensor.shape)
     if found is not None and write_at_once(tensor, key, value):
         return True
-    if found is None or not writes.can_wait_for_slice(tensor, value):
+    if found is None:
+        return False
+    is_result = writes.is_result(tensor)
+    if is_result and _is_deep(tensor._call):
+        tensor.realize()
+        is_result = False
+    can_take = writes.can_take_slice if is_result else writes.can_wait_for_slice
+    if not can_take(tensor, value):
         return False
     given = _given(tensor, value, found.shape)
     if given is None:
@@ -114,9 +127,45 @@ def take_slice(tensor: Any, key: Any, value: Any) -> bool:
     own = tensor._call or tensor._node
     inputs: list[Input] = [own] if given.input is None else [own, given.input]
     inputs += [Number(at + _FIRST, dtypes.int32, at + _FIRST) for at in found.positions]
+    if is_result:
+        kind = _kind(tensor, found.axes, given)
+        entry = composing.entry or call_site()
+        made = postponed(this_thread.pool, kind, tensor, tuple(inputs), entry, None)
+        return writes.take_over(tensor, made)
     number, template = _template(tensor, found.axes, given)
     writes.take(tensor, number, template, tuple(inputs))
     return True
+
+
+def _is_deep(call: Any) -> bool:
+    """Whether a call that waits is a slice's over as many others as may wait."""
+    for _ in range(_MOST_WAITING):
+        if call.__class__ is not Call or call.value is not None or not call.inputs:
+            return False
+        steps = call.template.steps
+        # As `_replaced`, of the first input.
+        if not steps or steps[-1][0] is not Ops.WHERE or steps[-1][3](range(call.slot))[2]:
+            return False
+        call = call.inputs[0]
+    return True
+
+
+def _kind(tensor: Any, axes: _Axes, given: _Given) -> WaitingKind:
+    """As `_template`, of a tensor that is in no memory yet: what the call is that makes it."""
+    key = _key(tensor, axes, given)
+    found = _kinds.get(key)
+    if found is None:
+        made, inputs = _graph(tensor, axes, given)
+        template = record([made], inputs)
+        assert template is not None
+        result = Result(template.results[0], None, None, None, tensor.shape, tensor.dtype)
+        found = _kinds.put(key, WaitingKind(template, result, next_number()))
+    return found
+
+
+def _key(tensor: Any, axes: _Axes, given: _Given) -> tuple[Any, ...]:
+    constant = repr(given.constant), given.input is None
+    return tensor.shape, tensor.dtype, tensor.device, axes, given.shape, constant
 
 
 def _given(tensor: Any, value: Any, picked: Sequence[int]) -> _Given | None:
@@ -128,7 +177,12 @@ def _given(tensor: Any, value: Any, picked: Sequence[int]) -> _Given | None:
         if one.dtype is not tensor.dtype:
             one = one.cast(tensor.dtype)
         return _Given(one._call or one._node, one.shape, None, bool(one._requires_grad))
-    node = tensor._as_tensor(value).cast(tensor.dtype).uop
+    dtype, kind = tensor.dtype, value.__class__
+    if dtype is dtypes.float32 and (kind is float or kind is int) and -_PLAIN < value < _PLAIN:
+        # As below, without a tensor.
+        node = UOp.const(dtype, float(value))
+    else:
+        node = tensor._as_tensor(value).cast(dtype).uop
     if node.op is not Ops.CONST:
         return None
     if may_change(node):
@@ -192,12 +246,21 @@ def _template(tensor: Any, axes: _Axes, given: _Given) -> tuple[int, Template]:
     are the tensor, the value unless it is a constant, and the positions.
     """
     is_detached = bool(tensor._requires_grad or given.wants_grad)
-    is_constant = given.input is None
-    constant = repr(given.constant), is_constant
-    key = tensor.shape, tensor.dtype, tensor.device, axes, given.shape, constant, is_detached
+    key = (*_key(tensor, axes, given), is_detached)
     found = _templates.get(key)
     if found is not None:
         return found
+    made, inputs = _graph(tensor, axes, given)
+    source = UOp(Ops.DETACH, tensor.dtype, (made,)) if is_detached else made
+    copied = UOp(Ops.CONTIGUOUS, tensor.dtype, (source,), canonical(tensor.device))
+    template = record([copied], inputs)
+    assert template is not None
+    return _templates.put(key, (next_number(), template))
+
+
+def _graph(tensor: Any, axes: _Axes, given: _Given) -> tuple[UOp, list[UOp]]:
+    """`tensor` with a slice of another value, and its inputs, all of them stand-ins."""
+    is_constant = given.input is None
     old = _stand_in("old", tensor.dtype, tensor.shape)
     if is_constant:
         value = UOp.const(tensor.dtype, given.constant)
@@ -211,11 +274,7 @@ def _template(tensor: Any, axes: _Axes, given: _Given) -> tuple[int, Template]:
         made = _replaced(tensor._of(old, tensor.device), axes, value, positions)
     finally:
         this_thread.stand_ins = outer
-    source = UOp(Ops.DETACH, tensor.dtype, (made,)) if is_detached else made
-    copied = UOp(Ops.CONTIGUOUS, tensor.dtype, (source,), canonical(tensor.device))
-    template = record([copied], [old, *([] if is_constant else [value]), *positions])
-    assert template is not None
-    return _templates.put(key, (next_number(), template))
+    return made, [old, *([] if is_constant else [value]), *positions]
 
 
 def _replaced(old: Any, axes: _Axes, value: UOp, positions: Sequence[UOp]) -> UOp:
