@@ -175,6 +175,7 @@ def _no_sizes_have_come_before() -> None:
 
     if config.SIZES < 2:
         size_ranges._families.clear()
+        size_ranges._explained_last.clear()
 
 
 @pytest.fixture(autouse=True)

@@ -75,6 +75,36 @@ def test_a_helper_gives_what_this_process_makes(helpers: Helpers) -> None:
     assert helpers.make(jobs(), here) == wanted
 
 
+def test_kernels_are_begun_beside_the_schedule(helpers: Helpers) -> None:
+    """The first one waits for a second, as a plan of one is made here."""
+    plan_jobs = jobs()
+    wanted = {job.key: here(job) for job in plan_jobs}
+    helpers.begin(plan_jobs[0])
+    assert helpers._shared is None
+    helpers.begin(plan_jobs[1])
+    batch = helpers._shared
+    assert batch is not None
+    wait_for(lambda: len(batch.done) == 2)
+    made_here: list[str] = []
+
+    def noted(job: Job) -> CompiledKernel:
+        made_here.append(job.key)
+        return here(job)
+
+    assert helpers.make(plan_jobs, noted) == wanted
+    assert set(made_here) <= {job.key for job in plan_jobs[2:]}
+
+
+def test_what_was_begun_in_vain_is_left(helpers: Helpers) -> None:
+    """An error in the schedule: the next plan has the helper for itself."""
+    helpers.begin(jobs()[0])
+    helpers.begin(jobs()[1])
+    helpers.close()
+    batch = workers._SharedJobs(jobs())
+    helpers._helpers[0].serve(batch)
+    wait_for(lambda: len(batch.done) == 4)
+
+
 def test_helpers_are_kept_and_lent_to_one_plan_at_a_time(helpers: Helpers) -> None:
     (helper,) = helpers._helpers
     with workers.taken(1) as others:

@@ -153,7 +153,7 @@ class _Narrowed:
 
     __slots__ = ("arg", "bounds", "dtype", "op", "src", "vmax", "vmin")
 
-    def __init__(self, node: UOp, src: tuple[_Narrowed, ...]):
+    def __init__(self, node: UOp, src: tuple[UOp | _Narrowed, ...]):
         self.op, self.dtype, self.arg, self.src = node.op, node.dtype, node.arg, src
 
     def set(self, interval: Interval) -> None:
@@ -184,37 +184,66 @@ def bounds_under(node: UOp, condition: UOp | None = None) -> Interval:
 def _bounds_under(node: UOp, condition: UOp | None) -> Interval:
     if condition is None and all(loop.extent.op is Ops.CONST for loop in node.ranges):
         return node.bounds
-    facts = [] if condition is None else _facts(condition)
-    if facts is None:
-        return (1, 0)
+    # Accesses side by side differ by a constant: one proof is for all of them.
+    base, more = node, 0
+    while base.op is Ops.ADD and base.src[1].op is Ops.CONST and not may_wrap(base):
+        base, more = base.src[0], more + base.src[1].arg
+    low, high = _narrowed_bounds(base, condition)
+    return (low, high) if low > high else _meet(node.bounds, (low + more, high + more))
+
+
+@functools.lru_cache(maxsize=256)
+def _narrowed_bounds(node: UOp, condition: UOp | None) -> Interval:
     nodes = toposort([node], stop=lambda inner: not is_arithmetic(inner))
-    for inner in nodes:
-        if inner.op is Ops.RANGE and inner.src[0].op is not Ops.CONST:
-            facts += _extent_facts(inner)
+    loops = [inner for inner in nodes if inner.op is Ops.RANGE]
+    known_facts = _sorted_facts(
+        condition, tuple([loop for loop in loops if loop.src[0].op is not Ops.CONST])
+    )
+    if known_facts is None:
+        return (1, 0)
+    facts, limits = known_facts
     if not facts:
         return node.bounds
-    # The longest first: it gives the best bounds.
-    facts.sort(key=lambda fact: -len(fact.terms))
     known: dict[UOp, Interval] = {}
-    narrowed: dict[UOp, _Narrowed] = {}
-    limits = _limits(facts)
+    # A node whose bounds are narrower, or the node itself.
+    narrowed: dict[UOp, UOp | _Narrowed] = {}
     for inner in nodes:
-        interval = inner.bounds
-        is_inner = is_arithmetic(inner)
-        seen = _Narrowed(
-            inner, tuple([narrowed[source] for source in inner.src]) if is_inner else ()
-        )
-        if is_inner and any(known[source] != source.bounds for source in inner.src):
-            interval = _meet(interval, bounds_of(seen))
+        own = interval = inner.bounds
+        src: tuple[UOp | _Narrowed, ...] = ()
+        if is_arithmetic(inner):
+            src = tuple([narrowed[source] for source in inner.src])
+            if src != inner.src:
+                interval = _meet(interval, bounds_of(_Narrowed(inner, src)))
         if inner in limits:
             interval = _meet(interval, limits[inner])
         if inner.op in _SUMS and inner.dtype.is_int:
             interval = _meet(interval, _sum_bounds(inner, facts, known))
         if interval[0] > interval[1]:
             return (1, 0)
-        seen.set(interval)
-        narrowed[inner], known[inner] = seen, interval
+        known[inner] = interval
+        if interval == own:
+            narrowed[inner] = inner
+        else:
+            seen = narrowed[inner] = _Narrowed(inner, src)
+            seen.set(interval)
     return known[node]
+
+
+@functools.lru_cache(maxsize=256)
+def _sorted_facts(
+    condition: UOp | None, loops: tuple[UOp, ...]
+) -> tuple[list[_Fact], dict[UOp, Interval]] | None:
+    """What is known where `condition` holds, inside of `loops` whose extents are no constants, and
+    the bounds that follow for single factors; None if the condition never holds.
+    """
+    facts = [] if condition is None else _facts(condition)
+    if facts is None:
+        return None
+    for loop in loops:
+        facts += _extent_facts(loop)
+    # The longest first: it gives the best bounds.
+    facts.sort(key=lambda fact: -len(fact.terms))
+    return facts, _limits(facts)
 
 
 _SUMS = (Ops.ADD, Ops.SUB, Ops.MULACC)

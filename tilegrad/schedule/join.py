@@ -7,6 +7,7 @@ buffer is touched at one position only, one pass over memory does them all.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from tilegrad.ir.args import KernelInfo
@@ -15,7 +16,14 @@ from tilegrad.ir.queries import loads_of
 from tilegrad.ir.uop import UOp
 from tilegrad.schedule.cost import extent_product
 
-__all__ = ["MOST_BUFFERS", "Update", "is_update", "join_updates"]
+__all__ = [
+    "MOST_BUFFERS",
+    "Update",
+    "has_reductions",
+    "is_never_joined",
+    "is_update",
+    "join_updates",
+]
 
 # Tuning, worth shown by `bench/rows.py`, steps of training with Adam.
 # Values that a joined kernel stores.
@@ -56,6 +64,14 @@ def is_update(ast: UOp) -> bool:
 def has_reductions(ast: UOp) -> bool:
     """Whether a kernel has a reduction."""
     return any(node.op is Ops.REDUCE for node in ast.toposort())
+
+
+def is_never_joined(ast: UOp) -> bool:
+    """Whether a kernel with a reduction uses its elements so often that it is never joined with
+    another one.
+    """
+    loads = loads_of(ast)
+    return has_reductions(ast) and _reuses(loads, _ranges(ast))
 
 
 def join_updates(first: Update, second: Update, most_buffers: int) -> Update | None:
@@ -113,9 +129,15 @@ def _may_reduce_together(a: UOp, b: UOp, ranges: list[UOp]) -> bool:
         return False
     sizes = [{load: extent_product(load.ranges) for load in loads} for loads in (mine, others)]
     shared = sum(size for load, size in sizes[0].items() if load in others)
-    return 2 * shared > min(sum(each.values()) for each in sizes) and all(
-        extent_product(ranges) <= _MOST_USES * max(each.values(), default=0) for each in sizes
+    return 2 * shared > min(sum(each.values()) for each in sizes) and not any(
+        _reuses(each, ranges) for each in sizes
     )
+
+
+def _reuses(loads: Iterable[UOp], ranges: Sequence[UOp]) -> bool:
+    """Whether each element of the largest of the `loads` is read often."""
+    most = max((extent_product(load.ranges) for load in loads), default=0)
+    return extent_product(ranges) > _MOST_USES * most
 
 
 def _beside_reductions(b: UOp, a: UOp) -> set[UOp]:

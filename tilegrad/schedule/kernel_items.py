@@ -7,7 +7,7 @@ kernels differ in the numbers that their items hold.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable
 from typing import NamedTuple
 
 from tilegrad.ir.lengths import extent_of
@@ -20,6 +20,7 @@ from tilegrad.schedule.fitting import fitting
 from tilegrad.schedule.graph_passes import Prepared
 from tilegrad.schedule.inlining import Fusion
 from tilegrad.schedule.items import BufferSpec
+from tilegrad.schedule.join import is_never_joined
 from tilegrad.schedule.kernel_graphs import KernelBuilder, flat_index, maximum_shape
 from tilegrad.schedule.order import UnorderedItem
 from tilegrad.schedule.own_names import with_own_draws, with_own_offsets
@@ -72,6 +73,8 @@ class KernelItems:
         self.buffers: list[BufferSpec] = []
         self.memory: dict[UOp, int] = {}
         self.items: list[UnorderedItem] = []
+        # Is told of each kernel that nothing will be joined to, and its device.
+        self.begin: Callable[[UOp, str], None] = lambda ast, device: None
         # The number of the draw that a variable belongs to.
         self.draws = {
             variable: node.arg.seed
@@ -220,7 +223,8 @@ class KernelItems:
         canonical, draws = with_own_draws(canonical, self.draws)
         canonical, offset_names = with_own_offsets(canonical)
         key = canonical, tuple(outputs), self.device[node]
-        if key not in self.finished:
+        is_new = key not in self.finished
+        if is_new:
             hardware = self.targets[self.device[node]]
             self.finished[key] = finish(canonical, outputs, hardware, plain=self.plain)
         ast, slots = self.finished[key]
@@ -232,6 +236,8 @@ class KernelItems:
                 node, self.device[node], target, reads, needs, ast, nodes, draws, offset_names
             )
         )
+        if is_new and is_never_joined(ast):
+            self.begin(ast, self.device[node])
 
     def inside(self, node: UOp) -> Iterable[UOp]:
         """What the kernel of `node` computes, and what it reads."""

@@ -26,7 +26,7 @@ holds numbers only and can be kept and run again with other memory.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from tilegrad.base.trace import counters
 from tilegrad.ir.op import Ops
@@ -47,6 +47,12 @@ __all__ = ["make_schedule"]
 # Memory of others, and what is remembered in any case.
 _NOT_MATERIALISED = (Ops.ASSIGN, Ops.AFTER, Ops.COPY, Ops.LOOP, Ops.LOOP_OUTPUT)
 
+Begin = Callable[[UOp, str], None]
+
+
+def _is_not_awaited(ast: UOp, device: str) -> None:
+    """Nobody makes kernels yet."""
+
 
 def make_schedule(
     sink: UOp,
@@ -55,9 +61,11 @@ def make_schedule(
     *,
     plain: bool,
     needed_later: Sequence[int] = (),
+    begin: Begin = _is_not_awaited,
 ) -> Schedule:
     """The steps that compute the sources of `sink`. Values that they store on the way are among the
-    results where the nodes at the positions `needed_later` can be computed from them.
+    results where the nodes at the positions `needed_later` can be computed from them. `begin` is
+    told of kernels that will be among the steps as they are, with their devices, before all are.
     """
     counters.schedules += 1
     given = list(toposort([sink]))
@@ -74,6 +82,7 @@ def make_schedule(
         if node in prepared.old_versions:
             fusion.stored[node] = Reason.OVERWRITTEN
     made = ValueItems(given, prepared, fusion, device, targets, plain=plain)
+    made.begin = begin
     made.add_all()
     order = order_items(made.items, made.buffers, made.memory)
     if not plain:

@@ -38,6 +38,8 @@ __all__ = ["Helpers", "compile_kernels"]
 class Helpers(Protocol):
     """Who makes kernels beside this process (engine.build.workers)."""
 
+    def begin(self, job: Job) -> None: ...
+
     def are_worth(self, kernels: int) -> bool: ...
 
     def make(

@@ -51,13 +51,23 @@ class _SharedJobs:
     was made.
     """
 
-    def __init__(self, jobs: Sequence[Job]):
-        # The longest first, so that at the end nobody waits long.
-        self._queue = deque(sorted(jobs, key=lambda job: -len(job.ast.toposort())))
+    def __init__(self, jobs: Sequence[Job] = ()) -> None:
+        self._queue: deque[Job] = deque()
+        self._keys: set[str] = set()
         self._outstanding: Counter[Helper] = Counter()
         self._changed = threading.Condition()
         self.switches = asdict(config.current())
         self.done: dict[str, CompiledKernel] = {}
+        self.add(jobs)
+
+    def add(self, jobs: Sequence[Job]) -> None:
+        """Jobs are there to be taken, each once."""
+        with self._changed:
+            fresh = [job for job in jobs if job.key not in self._keys]
+            self._keys.update(job.key for job in fresh)
+            # The longest first, so that at the end nobody waits long.
+            every = sorted([*self._queue, *fresh], key=lambda job: -len(job.ast.toposort()))
+            self._queue = deque(every)
 
     def take(self, helper: Helper | None = None) -> Job | None:
         """The next job, for a helper or for this thread. A helper takes a second one, to have it
@@ -163,6 +173,31 @@ class Helpers:
 
     def __init__(self, helpers: Sequence[Helper]):
         self._helpers = [helper for helper in helpers if not helper.has_ended]
+        self._shared: _SharedJobs | None = None
+        self._first: Job | None = None
+
+    def begin(self, job: Job) -> None:
+        """Let those that are loaded make a kernel of this plan beside the schedule, if it is not
+        the only one.
+        """
+        if not any(helper.is_loaded for helper in self._helpers):
+            return
+        if self._first is None:
+            self._first = job
+            return
+        if self._shared is None:
+            self._shared = _SharedJobs()
+        self._shared.add([self._first, job])
+        self._serve(self._shared)
+
+    def close(self) -> None:
+        """Nothing more is made."""
+        if self._shared is not None:
+            self._shared.close()
+
+    def _serve(self, shared: _SharedJobs) -> None:
+        for helper in self._helpers:
+            helper.serve(shared)
 
     def __len__(self) -> int:
         return len(self._helpers)
@@ -179,15 +214,15 @@ class Helpers:
         here: Callable[[Job], CompiledKernel],
         tell: Callable[[int], None] = lambda done: None,
     ) -> dict[str, CompiledKernel]:
-        """By key, what the helpers made and what `here` made of the jobs meanwhile, by the switches
-        that hold now; jobs that are missing were lost with a helper. `tell` is told how many are
-        done.
+        """By key, what the helpers made, what they had begun before, and what `here` made of the
+        jobs meanwhile, by the switches that hold now; jobs that are missing were lost with a
+        helper. `tell` is told how many are done.
 
         Raises what `here` raises.
         """
-        shared = _SharedJobs(jobs)
-        for helper in self._helpers:
-            helper.serve(shared)
+        shared = self._shared or _SharedJobs()
+        shared.add(jobs)
+        self._serve(shared)
         try:
             while (job := shared.take()) is not None:
                 shared.give(here(job))
@@ -226,7 +261,11 @@ def taken(count: int) -> Iterator[Helpers | None]:
         return
     try:
         begin(count)
-        yield Helpers(_helpers)
+        helpers = Helpers(_helpers)
+        try:
+            yield helpers
+        finally:
+            helpers.close()
     finally:
         in_use.release()
 

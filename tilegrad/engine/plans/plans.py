@@ -14,6 +14,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from tilegrad.base import cache
@@ -25,7 +26,13 @@ from tilegrad.device.registry import Device
 from tilegrad.engine.build import preload
 from tilegrad.engine.build.background import BackgroundThread, count_of_helpers
 from tilegrad.engine.build.kernels import Helpers, compile_kernels
-from tilegrad.engine.build.pipeline import backend_key, is_recalled
+from tilegrad.engine.build.pipeline import (
+    Job,
+    backend_key,
+    is_recalled,
+    kernel_key,
+    recall_kernel,
+)
 from tilegrad.engine.plans.plan import LoopPlan, Plan, PlannedMemory, Step, plan_of, text_of
 from tilegrad.ir.args import BufferArg, RandArg
 from tilegrad.ir.lengths import terms_of
@@ -170,7 +177,12 @@ def _make(graph: Graph, needed_later: Sequence[int]) -> Plan:
         if config.VERIFY:
             verify(numbered, Stage.TENSOR, "tensor")
         schedule = make_schedule(
-            numbered, targets, Device.DEFAULT, plain=bool(config.NOOPT), needed_later=needed_later
+            numbered,
+            targets,
+            Device.DEFAULT,
+            plain=bool(config.NOOPT),
+            needed_later=needed_later,
+            begin=partial(_begin, helpers),
         )
         compiled = [(item.ast, item) for item in schedule.items if item.ast is not None]
         asts = [(ast, Device[item.device]) for ast, item in compiled]
@@ -238,6 +250,15 @@ def _helpers(graph: Graph) -> AbstractContextManager[Helpers | None]:
     from tilegrad.engine.build import workers
 
     return workers.taken(count if len(graph.nodes) >= _LARGE else min(1, len(_plans)))
+
+
+def _begin(helpers: Helpers | None, ast: UOp, device: str) -> None:
+    """Let helpers make a kernel while the schedule goes on, if it is not kept."""
+    if helpers is not None:
+        backend = Device[device]
+        key = kernel_key(ast, backend)
+        if recall_kernel(key) is None:
+            helpers.begin(Job(key, ast, backend.name))
 
 
 @contextmanager

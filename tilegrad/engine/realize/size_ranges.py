@@ -19,6 +19,7 @@ from tilegrad.base.recent import Recent
 from tilegrad.device.registry import Device
 from tilegrad.engine.realize.bindings import Binding, Bindings, Sized, binding_among, constants_of
 from tilegrad.engine.realize.request import Request
+from tilegrad.engine.realize.resembling import EarlierKind, sizes_elsewhere
 from tilegrad.engine.realize.skeleton import Sizes, sizes_of, split, with_sizes
 from tilegrad.engine.realize.unknowns import Explained, explain
 from tilegrad.engine.run.memory import VALUE_ERRORS
@@ -39,6 +40,8 @@ _OFTEN = 8
 _COUNTED = 64
 # Earlier graphs that an explanation must fit.
 _MOST_GRAPHS = 3
+# The explained kinds of graphs that a new one is compared with.
+_MOST_KNOWN = 8
 # After this many explanations that did not hold, graphs of a kind are planned with their sizes.
 _MOST_GUESSES = 4
 
@@ -84,6 +87,8 @@ class _Family:
 
 _Key = tuple[Config, str, tuple[Any, ...], tuple[int, ...]]
 _families: Recent[_Key, _Family] = Recent(lambda: config.KEEP_KERNELS)
+# By signature and switches, the kinds of graphs whose sizes were explained last.
+_explained_last: Recent[_Key, EarlierKind] = Recent(lambda: _MOST_KNOWN)
 
 
 def binding_for_sizes(request: Request) -> Binding | None:
@@ -100,7 +105,19 @@ def binding_for_sizes(request: Request) -> Binding | None:
     family = _families.get(key)
     if family is None:
         family = _families.setdefault(key, _Family())
+        _note_resembling(family, request, signature)
     return _binding_in(family, request, signature, sizes)
+
+
+def _note_resembling(family: _Family, request: Request, signature: tuple[Any, ...]) -> None:
+    """Note of a new family what its graph would be at other sizes, if it resembles one whose sizes
+    are explained.
+    """
+    for known in reversed(_explained_last.values()):
+        sizes = sizes_elsewhere(request, signature, known)
+        if sizes is not None:
+            family.note(sizes, constants_of(request))
+            return
 
 
 def _binding_in(
@@ -114,6 +131,9 @@ def _binding_in(
     if values is None:
         values = _explained(family, request, sizes)
         family.note(sizes, constants)
+        if values is not None and family.explained is not None:
+            key = config.current(), Device.DEFAULT, signature, request.needed_later
+            _explained_last.put(key, EarlierKind.of(signature, request, family.explained))
     if values is None or family.bindings is None:
         return None
     if family.keeps_coming(sizes):
