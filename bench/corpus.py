@@ -1,9 +1,10 @@
 """The corpus: programs with random sizes, timed beside a search, estimates, or PyTorch.
 
-    python bench/corpus.py                   330 programs: the default against BEAM=2, for hours
+    python bench/corpus.py                   330 programs: the default against BEAM=8, for hours
     python bench/corpus.py --candidates 12   estimates of 12 shapes of each kernel, and their times
     python bench/corpus.py --peers           beside PyTorch, where it is installed
     python bench/corpus.py --seed 7 --count 44 --family convolutions --print
+    TILEGRAD_CPU_TARGET=sse python bench/corpus.py     for x86-64-v2; `avx2` for x86-64-v3
 
 Programs come from families.py by `--seed`, in equal shares of the families. Each is timed in a
 child process, on one thread: the figure is the least CPU time of many samples, and what is compared
@@ -362,7 +363,7 @@ def main() -> None:
     parser.add_argument("--family", action="append", default=[], choices=list(FAMILIES))
     parser.add_argument("--peers", action="store_true", help="beside PyTorch")
     parser.add_argument("--candidates", type=int, default=0, help="shapes of each kernel to time")
-    parser.add_argument("--beam", type=int, default=2, help="the width of the search")
+    parser.add_argument("--beam", type=int, default=8, help="the width of the search")
     parser.add_argument("--seconds", type=float, default=10.0, help="for each search")
     parser.add_argument("--print", action="store_true", help="only print, keep nothing")
     given = parser.parse_args()
@@ -383,7 +384,9 @@ def main() -> None:
     print("", *table(rows, is_estimate), sep="\n")
     if not given.print:
         options = {"seed": given.seed, "count": given.count, "mode": mode, "table": rows}
-        keep(f"corpus-{mode}", record_of({**options, "summary": table(rows, is_estimate)}))
+        limit = os.environ.get("TILEGRAD_CPU_TARGET", "")
+        name = "-".join(filter(None, ["corpus", mode, limit]))
+        keep(name, record_of({**options, "summary": table(rows, is_estimate)}))
 
 
 if __name__ == "__main__":
