@@ -13,11 +13,11 @@ from collections.abc import Collection
 from functools import partial
 
 from tilegrad.ir.op import Axis, Ops
-from tilegrad.ir.queries import iterations_of
+from tilegrad.ir.queries import iterations_of, stride_of
 from tilegrad.ir.uop import UOp, prod
 from tilegrad.optimize.choice import choose
 from tilegrad.optimize.contraction_tile import find_contraction_tile
-from tilegrad.optimize.facts import ROWS, UNROLLED, heaviest
+from tilegrad.optimize.facts import ROWS, UNROLLED, heaviest, stores
 from tilegrad.optimize.heuristic_dots import use_dots
 from tilegrad.optimize.heuristic_simt import heuristic as heuristic_simt
 from tilegrad.optimize.heuristic_stages import StageShaper
@@ -62,6 +62,8 @@ class _Heuristic(Streamer, StageShaper):
         else:
             self.stream(reductions)
         hide_waits(self)
+        if not reuses:
+            self.unroll_sliding()
         self.thread()
 
     def reuse(self, reuses: list[Reuse], heavy: UOp) -> None:
@@ -88,6 +90,31 @@ class _Heuristic(Streamer, StageShaper):
         else:
             choose(self, [best, partial(self.tile_contraction, tile)], share=1.0)
         self.unroll_short(least)
+
+    def unroll_sliding(self) -> None:
+        """Unroll the short loop of a sum along which unrolled rows of results read what the row
+        before them read a step later, as the gradient of a filter does: each value is loaded once.
+        """
+        nodes = self.ast.toposort()
+        reductions = [node for node in nodes if node.op is Ops.REDUCE]
+        if len(reductions) != 1:
+            return
+        (reduction,) = reductions
+        stored = stores(self.ast)[0].index
+        rows = [axis for axis in reduction.ranges if axis.axis is Axis.UPCAST]
+        rows = [axis for axis in rows if stride_of(stored, axis) != 1]
+        loads = [node for node in reduction.src[0].toposort() if node.op is Ops.LOAD]
+        for loop in reduction.src[1:]:
+            if loop.axis is not Axis.REDUCE or loop.extent.op is not Ops.CONST:
+                continue
+            steps = [(load, stride_of(load.index, loop)) for load in loads]
+            slides = any(
+                step and any(stride_of(load.index, row) == step for row in rows)
+                for load, step in steps
+            )
+            if slides and loop.vmax < UNROLLED:
+                self.move(OptOps.UNROLL, loop, 0)
+                return
 
     def unroll_short(self, least: float) -> None:
         """Unroll the innermost loop of a contraction where it is short and conditions of loads ask
