@@ -38,8 +38,8 @@ def hide_waits(shaper: Shaper) -> None:
     room = int(prod(loop.vmax + 1 for loop in shaper.outputs())) // max(shaper.chunks(), 1)
     moves = list(_unrolled(shaper.ast, min(timing.latency * timing.ports, room)))
     first, others = (
-        [partial(shaper.overlap_to, *move) for each in moves for move in each[part]]
-        for part in (slice(1), slice(1, None))
+        [partial(shaper.overlap_to, *move) for each in moves for move in each[chosen]]
+        for chosen in (slice(1), slice(1, None))
     )
     # What comes behind the reductions of one row already overlaps with them, and each further row
     # takes lines of the nearest cache.
