@@ -1,24 +1,27 @@
-"""The corpus: programs with random sizes, timed beside a search, estimates, or PyTorch.
+"""The corpus: programs with random sizes, timed beside a search, estimates, or peers.
 
-    python bench/corpus.py                   330 programs: the default against BEAM=2, for hours
+    python bench/corpus.py                   330 programs: the default against BEAM=8, for hours
     python bench/corpus.py --candidates 12   estimates of 12 shapes of each kernel, and their times
-    python bench/corpus.py --peers           beside PyTorch, where it is installed
+    python bench/corpus.py --peers           beside PyTorch, JAX and onnxruntime
     python bench/corpus.py --seed 7 --count 44 --family convolutions --print
+    TILEGRAD_CPU_TARGET=sse python bench/corpus.py     for x86-64-v2; `avx2` for x86-64-v3
 
 Programs come from families.py by `--seed`, in equal shares of the families. Each is timed in a
 child process, on one thread: the figure is the least CPU time of many samples, and what is compared
 alternates, so that other work on the machine changes ratios little.
 
-With `--peers`, a ratio above one says that tilegrad is faster than PyTorch (the better of its two
-layouts for images), where a gradient is computed together with the value, as a step of training
-is; in a search, that the search found a faster kernel than the default; with
-`--candidates`, a ratio is the rank correlation of estimates and times.
+With `--peers`, a ratio above one says that tilegrad is faster than the best of PyTorch (in the
+better of its two layouts for images), JAX and onnxruntime (values alone), where a gradient is
+computed together with the value, as a step of training is; in a search, that the search found a
+faster kernel than the default; with `--candidates`, a ratio is the rank correlation of estimates
+and times.
 """
 
 from __future__ import annotations
 
 import argparse
 import ctypes
+import importlib
 import itertools
 import json
 import math
@@ -45,14 +48,18 @@ _NOISE = 0.03
 _MOST_INSTRUCTIONS = 2500
 
 
-def least_seconds(runs: Sequence[Callable[[], object]]) -> list[float]:
-    """The least CPU time of this thread for each of `runs`, which alternate."""
+def least_seconds(
+    runs: Sequence[Callable[[], object]], clock: Callable[[], float] = time.thread_time
+) -> list[float]:
+    """The least CPU time of this thread for each of `runs`, which alternate; `clock` tells of other
+    threads too.
+    """
     calls = []
     for run in runs:
         run()
-        start = time.thread_time()
+        start = clock()
         run()
-        taken = time.thread_time() - start
+        taken = clock() - start
         calls.append(max(1, int(_SAMPLE_SECONDS / max(taken, 1e-7))))
     least = [math.inf] * len(runs)
     end = time.monotonic() + _MOST_SECONDS * len(runs)
@@ -60,10 +67,10 @@ def least_seconds(runs: Sequence[Callable[[], object]]) -> list[float]:
         if sample > 4 and time.monotonic() > end:
             break
         for number, (run, count) in enumerate(zip(runs, calls, strict=True)):
-            start = time.thread_time()
+            start = clock()
             for _ in range(count):
                 run()
-            least[number] = min(least[number], (time.thread_time() - start) / count)
+            least[number] = min(least[number], (clock() - start) / count)
     return least
 
 
@@ -179,15 +186,37 @@ def kernels_of(case: Case) -> list[Any]:
 
 
 def beside_peers(case: Case, given: argparse.Namespace) -> dict[str, Any]:
-    own, peers = of_tilegrad(case), of_pytorch(case)
+    """Times of tilegrad, PyTorch, JAX and onnxruntime, whose values are compared before: in what
+    PyTorch exports for onnxruntime, `index_add` keeps one of several rows for a position.
+    """
+    import corpus_peers
+    import numpy as np
+
+    if hasattr(os, "sched_setaffinity"):
+        # Libraries that have threads of their own share one processor, and their time counts.
+        os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[-1:])
+    makers = {"jax": corpus_peers.of_jax, "onnxruntime": corpus_peers.of_onnxruntime}
+    own, layouts = of_tilegrad(case), of_pytorch(case)
+    runs = [("us", own), *(("pytorch_us", layout) for layout in layouts)]
+    expected = layouts[0]()
+    expected = [expected[0], *expected[1]] if case.wrt else [expected]
+    for name, maker in makers.items():
+        made = maker(case, arrays(case))
+        if made is None:
+            continue
+        pairs = [(value, other.detach().numpy()) for value, other in zip(made[1], expected)]
+        if all(np.allclose(*pair, rtol=1e-2, atol=1e-2, equal_nan=True) for pair in pairs):
+            runs.append((f"{name}_us", made[0]))
+        elif name == "jax":
+            raise ValueError(f"{case.name}: JAX computes something else")
     for _ in range(3):
         own()
-    taken, *others = least_seconds([own, *peers])
-    return {
-        "us": round(taken * 1e6, 2),
-        "pytorch_us": round(min(others) * 1e6, 2),
-        "ratio": round(min(others) / taken, 3),
-    }
+    found: dict[str, float] = {}
+    taken = least_seconds([run for _, run in runs], time.process_time)
+    for (name, _), seconds in zip(runs, taken, strict=True):
+        found[name] = min(found.get(name, math.inf), round(seconds * 1e6, 2))
+    best = min(value for name, value in found.items() if name != "us")
+    return {**found, "ratio": round(best / found["us"], 3)}
 
 
 def beside_search(case: Case, given: argparse.Namespace) -> dict[str, Any]:
@@ -360,9 +389,9 @@ def main() -> None:
     parser.add_argument("--count", type=int, default=330, help="programs")
     parser.add_argument("--seed", type=int, default=SEED, help="of other programs")
     parser.add_argument("--family", action="append", default=[], choices=list(FAMILIES))
-    parser.add_argument("--peers", action="store_true", help="beside PyTorch")
+    parser.add_argument("--peers", action="store_true", help="beside PyTorch, JAX and onnxruntime")
     parser.add_argument("--candidates", type=int, default=0, help="shapes of each kernel to time")
-    parser.add_argument("--beam", type=int, default=2, help="the width of the search")
+    parser.add_argument("--beam", type=int, default=8, help="the width of the search")
     parser.add_argument("--seconds", type=float, default=10.0, help="for each search")
     parser.add_argument("--print", action="store_true", help="only print, keep nothing")
     given = parser.parse_args()
@@ -372,7 +401,9 @@ def main() -> None:
     if not hasattr(os, "fork"):
         raise SystemExit("corpus.py: needs a system that forks")
     if given.peers:
-        __import__("torch")
+        # Imported once, for all children; none of them starts a thread before it is used.
+        for name in ("torch", "jax", "onnxruntime", "onnx"):
+            importlib.import_module(name)
     rows = []
     for case in cases(given.count, given.seed, given.family):
         row = in_child(lambda case=case: measure(case, given), 120)
@@ -383,7 +414,9 @@ def main() -> None:
     print("", *table(rows, is_estimate), sep="\n")
     if not given.print:
         options = {"seed": given.seed, "count": given.count, "mode": mode, "table": rows}
-        keep(f"corpus-{mode}", record_of({**options, "summary": table(rows, is_estimate)}))
+        limit = os.environ.get("TILEGRAD_CPU_TARGET", "")
+        name = "-".join(filter(None, ["corpus", mode, limit]))
+        keep(name, record_of({**options, "summary": table(rows, is_estimate)}))
 
 
 if __name__ == "__main__":

@@ -48,7 +48,7 @@ def test_op_on_the_emulator(case: Case) -> None:
     platform.machine().lower() not in ("x86_64", "amd64"), reason="needs an x86-64 processor"
 )
 @pytest.mark.parametrize("step", [8, pytest.param(1, marks=pytest.mark.nightly)])
-@pytest.mark.parametrize("limit", ["scalar", "avx2"])
+@pytest.mark.parametrize("limit", ["scalar", "sse", "avx2"])
 def test_sample_with_narrower_vectors(limit: str, step: int) -> None:
     """The switch holds for a whole process, which opens the processor once."""
     if limit == "avx2" and cpu_target("avx2").isa != "avx2":

@@ -178,7 +178,7 @@ for size, kernel, padding, dilation, stride in (
 """
 
 
-@pytest.mark.parametrize("target", ["scalar", "avx2"])
+@pytest.mark.parametrize("target", ["scalar", "sse", "avx2"])
 def test_a_row_of_the_filter_that_sees_padding_alone(target: str, tmp_path: Path) -> None:
     environment = {"TILEGRAD_CPU_TARGET": target, "TILEGRAD_CACHE": str(tmp_path)}
     found = subprocess.run(

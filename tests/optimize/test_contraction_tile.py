@@ -64,7 +64,7 @@ np.testing.assert_allclose(found, a.astype(np.float64) @ b.T, rtol=1e-4, atol=1e
 """
 
 
-@pytest.mark.parametrize("target", ["avx2", "scalar"])
+@pytest.mark.parametrize("target", ["avx2", "sse", "scalar"])
 def test_processors_without_masks(target: str, tmp_path: Path) -> None:
     environment = {"TILEGRAD_CPU_TARGET": target, "TILEGRAD_CACHE": str(tmp_path)}
     found = subprocess.run(

@@ -91,7 +91,7 @@ def test_a_block_of_rows_goes_through_all_phases() -> None:
     assert any(opt.op is OptOps.THREAD for opt in shaped.arg.opts)
 
 
-@pytest.mark.parametrize("limit", ["", "avx2", "scalar"])
+@pytest.mark.parametrize("limit", ["", "avx2", "sse", "scalar"])
 @pytest.mark.parametrize(("length", "keys", "size"), [(48, 48, 16), (37, 53, 20)])
 def test_attention_for_any_sizes(length: int, keys: int, size: int, limit: str) -> None:
     q, k, v = random(8, length, size), random(8, keys, size), random(8, keys, size)

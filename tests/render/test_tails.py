@@ -27,7 +27,7 @@ print("right")
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="pages are guarded by mprotect")
-@pytest.mark.parametrize("limit", ["", "avx2"])
+@pytest.mark.parametrize("limit", ["", "sse", "avx2"])
 def test_narrowed_numbers_are_stored_up_to_the_last_one(tmp_path: Path, limit: str) -> None:
     found = subprocess.run(
         [sys.executable, "-c", PROGRAM],

@@ -133,7 +133,7 @@ class Config:
     )
     CPU_TARGET: str = _switch(
         "",
-        "'scalar', 'avx2' or 'avx512': limits the CPU's vectors; empty: the machine's own",
+        "'scalar', 'sse', 'avx2' or 'avx512': limits the CPU's vectors; empty: the machine's own",
         shapes_code=True,
     )
 
@@ -173,7 +173,7 @@ _PREFIXED = frozenset(
 )
 # Read once, when the CPU is first used: a block has no other processor.
 _READ_ONCE = frozenset({"CPU_TARGET"})
-_CHOICES = {"CPU_TARGET": ("", "scalar", "avx2", "avx512")}
+_CHOICES = {"CPU_TARGET": ("", "scalar", "sse", "avx2", "avx512")}
 
 
 def _parse(name: str, value: object) -> Any:

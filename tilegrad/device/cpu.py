@@ -6,9 +6,9 @@
     chunks
 
 The vectors are the machine's own, read from what the kernel says of the processor, so that a warm
-start loads neither LLVM nor the renderer. `TILEGRAD_CPU_TARGET` limits them to AVX2, or to scalars.
-Large buffers lie on huge pages where the system has them: a fresh page costs more than the
-arithmetic on it.
+start loads neither LLVM nor the renderer. `TILEGRAD_CPU_TARGET` limits them to AVX2 (x86-64-v3), to
+SSE (x86-64-v2), or to scalars. Large buffers lie on huge pages where the system has them: a fresh
+page costs more than the arithmetic on it.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ import threading
 import time
 from array import array
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from tilegrad.base.config import config
@@ -85,18 +86,85 @@ def _cache_sizes() -> tuple[int, ...]:
     return tuple(sorted(sizes)) or (32 << 10, 1 << 20, 16 << 20)
 
 
+@dataclass(frozen=True)
+class InstructionSet:
+    """What `CPU_TARGET` names: facts of an instruction set that every processor with it shares.
+
+    Attributes:
+        flags: the extensions that the system reports of a processor with it.
+        vector_bytes: bytes of a register of floats; 0 where only scalars are used.
+        registers: how many of them.
+        cpu: the level of x86-64 that has no more than this, in LLVM's words.
+        has_mask: whether loads and stores of vectors take a gate per lane.
+        has_scatter: whether one instruction stores lanes apart from each other.
+        has_fma: whether a product and a sum are one instruction, rounded once.
+        has_scale: whether a vector is multiplied by powers of two in one instruction.
+        has_halves: whether an instruction converts float16.
+    """
+
+    flags: frozenset[str]
+    vector_bytes: int
+    registers: int = 16
+    cpu: str = ""
+    has_mask: bool = False
+    has_scatter: bool = False
+    has_fma: bool = False
+    has_scale: bool = False
+    has_halves: bool = False
+
+
+# Registers and their bytes: Intel's Software Developer's Manual, volume 1, sections 3.2.1 (sixteen
+# XMM), 14.1 (YMM) and 15.1 (thirty-two ZMM); Arm's Architecture Reference Manual for NEON. Levels
+# and their extensions: System V ABI for AMD64, table 3.1. Masks are VMASKMOV and AVX-512's, scatter
+# VSCATTERDPS, scale VSCALEFPS, halves VCVTPH2PS; FMA3 came with AVX2.
+_INSTRUCTION_SETS = {
+    "avx512": InstructionSet(
+        frozenset({"avx512f", "avx512bw", "avx512dq", "avx512vl"}),
+        64,
+        32,
+        has_mask=True,
+        has_scatter=True,
+        has_fma=True,
+        has_scale=True,
+        has_halves=True,
+    ),
+    "avx2": InstructionSet(
+        frozenset({"avx2", "fma"}),
+        32,
+        cpu="x86-64-v3",
+        has_mask=True,
+        has_fma=True,
+        has_halves=True,
+    ),
+    "sse": InstructionSet(frozenset({"sse4_2"}), 16, cpu="x86-64-v2"),
+    "neon": InstructionSet(frozenset(), 16, 32, has_fma=True, has_halves=True),
+    "scalar": InstructionSet(frozenset(), 0, cpu="x86-64"),
+}
+
+
 def _isa(limit: str) -> str:
-    flags = processor_flags()
-    if platform.machine().lower() in ("aarch64", "arm64"):
-        return "neon" if limit != "scalar" else "scalar"
     if limit == "scalar":
-        return "scalar"
-    if limit != "avx2" and {"avx512f", "avx512bw", "avx512dq", "avx512vl"} <= flags:
-        return "avx512"
-    return "avx2" if {"avx2", "fma"} <= flags else "sse"
+        return limit
+    if not _is_x86():
+        return "neon" if platform.machine().lower() in ("aarch64", "arm64") else "sse"
+    names = ["avx512", "avx2"]
+    names = names[names.index(limit) :] if limit in names else [] if limit == "sse" else names
+    flags = processor_flags()
+    # Every x86-64 has vectors of 16 bytes.
+    return next((name for name in names if _INSTRUCTION_SETS[name].flags <= flags), "sse")
 
 
-_VECTOR_BYTES = {"avx512": 64, "avx2": 32, "sse": 16, "neon": 16, "scalar": 0}
+def _is_x86() -> bool:
+    return platform.machine().lower() in ("x86_64", "amd64")
+
+
+def _level(limit: str, isa: str) -> str:
+    """The level that LLVM compiles for; empty for all that the machine has, which is no level on
+    other architectures, and for a machine without AVX2 unless `limit` says so.
+    """
+    found = _INSTRUCTION_SETS[isa]
+    is_own = not _is_x86() or not found.flags <= processor_flags()
+    return "" if is_own or (isa == "sse" and limit != isa) else found.cpu
 
 
 def _dot_units(isa: str) -> tuple[MatrixUnit, ...]:
@@ -113,24 +181,25 @@ def _dot_units(isa: str) -> tuple[MatrixUnit, ...]:
 
 
 def cpu_target(limit: str = "") -> Target:
-    """This machine's processor; `limit` is 'scalar', 'avx2', 'avx512' or empty."""
+    """This machine's processor; `limit` is 'scalar', 'sse', 'avx2', 'avx512' or empty."""
     isa = _isa(limit)
+    found = _INSTRUCTION_SETS[isa]
     return Target(
         name="cpu",
-        vector_bytes=_VECTOR_BYTES[isa],
-        registers=32 if isa in ("avx512", "neon") else 16,
+        vector_bytes=found.vector_bytes,
+        registers=found.registers,
         threads=_CHUNKS,
         cache_bytes=_cache_sizes(),
-        has_mask=isa in ("avx512", "avx2"),
-        has_scatter=isa == "avx512",
+        has_mask=found.has_mask,
+        has_scatter=found.has_scatter,
         gather_bytes=32,
-        has_fma=isa in ("avx512", "avx2", "neon"),
-        has_scale=isa == "avx512",
+        has_fma=found.has_fma,
+        has_scale=found.has_scale,
         matrix_units=_dot_units(isa),
         missing=frozenset({Ops.EXP, Ops.EXP2, Ops.LOG2, Ops.SIN, Ops.COS, Ops.RECIP, Ops.FMOD}),
         # Before AVX, a conversion of a half is a call of a library that is not there.
         missing_dtypes=frozenset(
-            {dtypes.bfloat16, dtypes.float16} if isa in ("sse", "scalar") else {dtypes.bfloat16}
+            {dtypes.bfloat16} if found.has_halves else {dtypes.bfloat16, dtypes.float16}
         ),
         isa=isa,
     )
@@ -163,7 +232,7 @@ def _build_native(text: str) -> bytes:
     """
     from tilegrad.compile.llvm import compile_ir
 
-    generic = "x86-64" if platform.machine().lower() in ("x86_64", "amd64") else "generic"
+    generic = "x86-64" if _is_x86() else "generic"
     return compile_ir(text, cpu=generic, features="", opt=0)
 
 
@@ -300,7 +369,8 @@ def backend(name: str, runtime: Runtime | None = None) -> Backend:
     Raises DeviceError for an architecture: CPU_TARGET names one.
     """
     require_number(name)
-    target = cpu_target(config.CPU_TARGET)
+    limit = config.CPU_TARGET
+    target = cpu_target(limit)
 
     def render(function: str, program: Sequence[UOp]) -> str:
         from tilegrad.render.llvm import LLVMRenderer
@@ -315,11 +385,8 @@ def backend(name: str, runtime: Runtime | None = None) -> Backend:
         from tilegrad.compile.llvm import host_target
 
         triple, cpu, features = host_target()
-        if target.isa == "avx2":
-            cpu, features = "x86-64-v3", ""
-        elif target.isa == "scalar" and not target.has_fma and "x86" in triple:
-            cpu, features = "x86-64", ""
-        return triple, cpu, features
+        level = _level(limit, target.isa)
+        return (triple, level, "") if level else (triple, cpu, features)
 
     def compile_source(text: str) -> bytes:
         from tilegrad.compile.llvm import compile_ir

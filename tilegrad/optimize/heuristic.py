@@ -12,18 +12,18 @@ from __future__ import annotations
 from collections.abc import Collection
 from functools import partial
 
-from tilegrad.ir.op import Ops
-from tilegrad.ir.queries import iterations_of
-from tilegrad.ir.uop import UOp
+from tilegrad.ir.op import Axis, Ops
+from tilegrad.ir.queries import iterations_of, stride_of
+from tilegrad.ir.uop import UOp, prod
 from tilegrad.optimize.choice import choose
 from tilegrad.optimize.contraction_tile import find_contraction_tile
-from tilegrad.optimize.facts import ROWS, heaviest
+from tilegrad.optimize.facts import ROWS, UNROLLED, heaviest, stores
 from tilegrad.optimize.heuristic_dots import use_dots
 from tilegrad.optimize.heuristic_simt import heuristic as heuristic_simt
 from tilegrad.optimize.heuristic_stages import StageShaper
 from tilegrad.optimize.heuristic_streams import Streamer
 from tilegrad.optimize.latency_hiding import hide_waits
-from tilegrad.optimize.opt import Opt
+from tilegrad.optimize.opt import Opt, OptOps, loop_order
 from tilegrad.optimize.opts import apply_opts
 from tilegrad.optimize.reuse import Reuse, find_reuses
 from tilegrad.target import Target
@@ -62,6 +62,8 @@ class _Heuristic(Streamer, StageShaper):
         else:
             self.stream(reductions)
         hide_waits(self)
+        if not reuses:
+            self.unroll_sliding()
         self.thread()
 
     def reuse(self, reuses: list[Reuse], heavy: UOp) -> None:
@@ -87,3 +89,57 @@ class _Heuristic(Streamer, StageShaper):
             best()
         else:
             choose(self, [best, partial(self.tile_contraction, tile)], share=1.0)
+        self.unroll_short(least)
+
+    def unroll_sliding(self) -> None:
+        """Unroll the short loop of a sum along which unrolled rows of results read what the row
+        before them read a step later, as the gradient of a filter does: each value is loaded once.
+        """
+        nodes = self.ast.toposort()
+        reductions = [node for node in nodes if node.op is Ops.REDUCE]
+        if len(reductions) != 1:
+            return
+        (reduction,) = reductions
+        stored = stores(self.ast)[0].index
+        rows = [axis for axis in reduction.ranges if axis.axis is Axis.UPCAST]
+        rows = [axis for axis in rows if stride_of(stored, axis) != 1]
+        loads = [node for node in reduction.src[0].toposort() if node.op is Ops.LOAD]
+        for loop in reduction.src[1:]:
+            if loop.axis is not Axis.REDUCE or loop.extent.op is not Ops.CONST:
+                continue
+            steps = [(load, stride_of(load.index, loop)) for load in loads]
+            slides = any(
+                step and any(stride_of(load.index, row) == step for row in rows)
+                for load, step in steps
+            )
+            if slides and loop.vmax < UNROLLED:
+                self.move(OptOps.UNROLL, loop, 0)
+                return
+
+    def unroll_short(self, least: float) -> None:
+        """Unroll the innermost loop of a contraction where it is short and conditions of loads ask
+        for it, as those of an image's padding do: vectors of conditions take the registers and
+        ports of the tile.
+
+        Terms are added in the order in which they were, so that kernels of one sum that read its
+        operands in other ways, as those of a captured program may, round alike.
+        """
+        nodes = self.ast.toposort()
+        reduction = heaviest([node for node in nodes if node.op is Ops.REDUCE])
+        loops = [loop for loop in loop_order(self.ast) if reduction and loop in reduction.src[1:]]
+        if reduction is None or not loops or any(loop.axis is not Axis.REDUCE for loop in loops):
+            return
+        inner = loops[-1]
+        asked = {
+            node
+            for load in nodes
+            if load.op is Ops.LOAD and load.is_gated
+            for node in load.gate.toposort()
+        }
+        if inner not in asked or inner.extent.op is not Ops.CONST or inner.vmax >= UNROLLED:
+            return
+        results = prod(loop.extent.vmax for loop in reduction.ranges if loop.axis is Axis.UPCAST)
+        if results // self.target.lanes_of(reduction.dtype) < self.target.busy_accumulators:
+            return
+        unroll = partial(self.move, OptOps.UNROLL, inner, 0)
+        choose(self, [lambda: None, unroll], least=least, given=())

@@ -82,7 +82,7 @@ class Streamer(Pooler):
                 and stride_of(store.index, loop) == 1
                 and loop.extent.op is Ops.CONST
             ):
-                if any(has_lanes) and _is_lane_reduction(self.ast, loop):
+                if any(has_lanes) and _is_lane_reduction(self.ast, loop, width):
                     break
                 if reductions or not transpose(self, loop, width):
                     self.vectorize_output(loop, width, has_reduction=len(reductions) == 1)
@@ -200,6 +200,12 @@ class Streamer(Pooler):
             if _has_unit_load(reduction, loop)
             and (least is None or _score(reduction, loop) > least)
             and ((3 if is_gathered else 2) * loop.extent.arg > width or loop.extent.arg > widest)
+            # Without masks padded vectors are loaded lane by lane, behind branches.
+            and (
+                self.target.has_mask
+                or loop.extent.arg % width == 0
+                or (loop.extent.arg >= width and (width > widest or has_functions(reduction)))
+            )
         ]
         if contiguous:
             loop = contiguous[-1]
@@ -265,7 +271,7 @@ class Streamer(Pooler):
             # of a filter window share what they load.
             amount = width // 2 if amount > extent and extent % (width // 2) == 0 else amount
             self.split_rows(loop)
-        elif (has_reduction or self.is_scattered()) and self.target.has_mask:
+        elif has_reduction or self.is_scattered():
             amounts = [amount, *self.amounts(loop, width)]
             splits = [partial(self.split_to, loop, OptOps.UPCAST, each) for each in amounts]
             choose(self, list(dict(zip(amounts, splits)).values()), share=1.0)
@@ -274,6 +280,21 @@ class Streamer(Pooler):
             amount = _padded_amount(extent, width)
         if amount > 1:
             self.split_to(loop, OptOps.UPCAST, amount)
+        if self.is_plain() and 1 < extent <= amount:
+            self.join_rows()
+
+    def join_rows(self) -> None:
+        """Some rows in one iteration, where each is a vector at most: a loop takes as long as that,
+        and conditions of several rows are computed beside each other.
+        """
+        rows = [axis for axis in self.outputs() if axis.extent.op is Ops.CONST][-1:]
+        joined = [
+            partial(self.overlap_to, axis, count)
+            for axis in rows
+            for count in (FEW_ROWS, ROWS[0])
+            if axis.extent.arg >= count
+        ]
+        choose(self, [lambda: None, *joined], share=1.0)
 
     def is_short_and_gated(self, loop: UOp, width: int) -> bool:
         """Whether slices of a row are made of different loads, and it is short enough to be
@@ -304,7 +325,9 @@ class Streamer(Pooler):
         worth = 2 * self.target.timing.worth_threads
         slices = min(self.operations() // worth, self.target.threads or 1)
         most = width * self.target.registers // 2
-        wanted = (width, 4 * width, most, padded_to(extent, width))
+        wanted = [width, 4 * width, most, padded_to(extent, width)]
+        if not self.target.has_mask:
+            wanted = [amount for amount in wanted if extent % amount == 0]
         limit = min(most, padded_to(extent, width) if slices < 2 else 2 * extent // slices)
         return [amount for amount in wanted if amount <= limit]
 
@@ -397,12 +420,14 @@ def _has_unit_load(reduction: UOp, loop: UOp) -> bool:
     return any(stride_of(load.index, loop) == 1 for load in loads)
 
 
-def _is_lane_reduction(ast: UOp, loop: UOp) -> bool:
+def _is_lane_reduction(ast: UOp, loop: UOp, width: int) -> bool:
     """Whether a reduction that depends on `loop` already runs in vectors of its own."""
     return any(
         node.op is Ops.REDUCE
         and loop in node.ranges
-        and any(axis.axis is Axis.UNROLL and axis.extent.arg >= 8 for axis in node.src[1:])
+        and any(
+            axis.axis is Axis.UNROLL and axis.extent.arg >= min(width, 8) for axis in node.src[1:]
+        )
         for node in ast.toposort()
     )
 

@@ -9,6 +9,7 @@ output axis unrolled gives independent accumulators. Which, and whether what it 
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from functools import partial
 
@@ -17,7 +18,7 @@ from tilegrad.ir.uop import UOp, prod
 from tilegrad.optimize.choice import CLEAR, choose
 from tilegrad.optimize.facts import stores
 from tilegrad.optimize.model import estimate
-from tilegrad.optimize.opt import Opt, OptOps, axes_of
+from tilegrad.optimize.opt import axes_of
 from tilegrad.optimize.shaper import Shaper
 
 __all__ = ["hide_waits"]
@@ -35,11 +36,17 @@ def hide_waits(shaper: Shaper) -> None:
         return
     # What threads are to share stays a loop.
     room = int(prod(loop.vmax + 1 for loop in shaper.outputs())) // max(shaper.chunks(), 1)
-    moves = _unrolled(shaper.ast, min(timing.latency * timing.ports, room))
+    moves = list(_unrolled(shaper.ast, min(timing.latency * timing.ports, room)))
+    first, others = (
+        [partial(shaper.overlap_to, *move) for each in moves for move in each[chosen]]
+        for chosen in (slice(1), slice(1, None))
+    )
     # What comes behind the reductions of one row already overlaps with them, and each further row
     # takes lines of the nearest cache.
     share = CLEAR if _stores_row(shaper.ast) else 1.0
-    choose(shaper, [lambda: None, *(partial(shaper.apply, opt) for opt in moves)], share=share)
+    largest = partial(choose, shaper, [lambda: None, *first], share=share)
+    # Fewer results, or a chunk that overlaps, only where that is clearly better.
+    choose(shaper, [largest, *others])
 
 
 def _stores_row(ast: UOp) -> bool:
@@ -61,16 +68,18 @@ def _may_wait(shaper: Shaper) -> bool:
     return False
 
 
-def _unrolled(ast: UOp, most: int) -> Iterator[Opt]:
-    """For each output axis of a reduction the most results up to `most` that its extent allows."""
+def _unrolled(ast: UOp, most: int) -> Iterator[list[tuple[UOp, int]]]:
+    """For each output axis of a reduction how many results to unroll: all of a short one, else the
+    largest divisor up to `most`; and others, whose last chunk may overlap.
+    """
     results = {loop for node in ast.toposort() if node.op is Ops.REDUCE for loop in node.ranges}
-    for position, loop in enumerate(axes_of(ast)):
+    for loop in axes_of(ast):
         extent = loop.extent
         if loop not in results or loop.axis is not Axis.LOOP or extent.op is not Ops.CONST:
             continue
         if extent.arg <= most:
-            yield Opt(OptOps.UPCAST, position, 0)
+            yield [(loop, extent.arg)]
             continue
-        amount = next((n for n in range(most, 1, -1) if extent.arg % n == 0), 0)
-        if amount:
-            yield Opt(OptOps.UPCAST, position, amount)
+        divisors = (n for n in range(most, 1, -1) if extent.arg % n == 0)
+        counts = [*itertools.islice(divisors, 1), most, most // 2, most // 4]
+        yield [(loop, count) for count in dict.fromkeys(counts) if count > 1]

@@ -61,12 +61,16 @@ class Shaper:
 
     def split_to(self, loop: UOp, op: OptOps, amount: int, *, is_shared: bool = True) -> bool:
         """UPCAST or UNROLL by `amount`, padding the axis first where it does not divide: so that
-        chunks can share what remains, if it is long and `is_shared`.
+        chunks can share what remains, if it is long and `is_shared`. Without masks each lane of
+        padding is a branch, and chunks overlap where they can.
         """
         if loop not in loop_order(self.ast):
             return False
         if loop.extent.divisor % amount == 0:
             return self.move(op, loop, amount)
+        is_output = op is OptOps.UPCAST and loop.extent.op is Ops.CONST and loop.vmax >= amount
+        if is_output and not self.target.has_mask and self.overlap_to(loop, amount):
+            return True
         position = self.ast.arg.order.index(loop.number)
         chunks = max(self.target.threads, 1) if is_shared else 1
         is_long = loop.extent.op is Ops.CONST and loop.vmax >= LONG * amount * chunks

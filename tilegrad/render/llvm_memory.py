@@ -91,6 +91,11 @@ class LLVMMemory(Values):
             mask = self.use(gate)
             other = self.widen(self.use(node.other), node.dtype)
             at = self.address(node.src[0], node.src[1], is_masked=True)
+            if _is_one_condition(gate):
+                # Where the page of a load is not mapped, a processor takes hundreds of cycles to
+                # find that all of its lanes are closed.
+                start = self.values[node.src[0]]
+                at = self.make(f"select i1 {self.use(gate.src[0])}, ptr {at}, ptr {start}")
             value = self.load_masked(at, node.dtype, (type_of(gate.dtype), mask), other)
             self.ask_ahead(node, at)
         elif node.dtype.lanes > 1:
@@ -163,6 +168,7 @@ class LLVMMemory(Values):
         elif gate.dtype.lanes > 1 and not _is_one_condition(gate):
             self.store_masked(node, gate)
         else:
+            # A jump over a store costs less than its mask.
             number = self.open_gate(self.use(gate.src[0] if gate.dtype.lanes > 1 else gate))
             self.store_always(node)
             self.close_gate(number)
@@ -280,5 +286,5 @@ def _constant_lanes(gate: UOp) -> list[bool] | None:
 
 
 def _is_one_condition(gate: UOp) -> bool:
-    """Whether all lanes are open or none: a jump over a store costs less than its mask."""
+    """Whether all lanes are open or none."""
     return gate.op is Ops.VECTORIZE and len(set(gate.src)) == 1

@@ -41,6 +41,7 @@ def _modes() -> dict[str, Mode]:
         "jit": Mode(is_captured=True),
         "NOOPT": Mode({"TILEGRAD_NOOPT": "1"}),
         "scalar": Mode({"TILEGRAD_CPU_TARGET": "scalar"}),
+        "sse": Mode({"TILEGRAD_CPU_TARGET": "sse"}),
         "avx2": Mode({"TILEGRAD_CPU_TARGET": "avx2"}),
         "one thread": Mode({"TILEGRAD_THREADS": "1"}),
         "two threads": Mode({"TILEGRAD_THREADS": "2"}, is_captured=True),

@@ -1,0 +1,71 @@
+"""The row of a filter is unrolled where padding asks about it: as many sums, in the same order."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tests.optimize.kernels import buffer, conv2d, kernel
+from tilegrad import Tensor, jit
+from tilegrad.ir import Axis, Ops
+from tilegrad.optimize.heuristic import heuristic
+from tilegrad.optimize.model import estimate
+from tilegrad.optimize.opt import Opt, OptOps
+from tilegrad.optimize.opts import apply_opts
+from tilegrad.target import Target
+
+TARGET = Target("rows", vector_bytes=32, threads=8, has_mask=True)
+UNROLL = Opt(OptOps.UNROLL, 2, 0)
+
+
+def opts_of(padding: int, channels: int = 16) -> tuple[list[Opt], float, float]:
+    """The Opts of a convolution, and its cycles with and without an unrolled row of the filter."""
+    x, w = buffer(0, 3, channels, 16, 16), buffer(1, 16, channels, 3, 3)
+    ast = kernel(conv2d(x, w, padding=padding), target=TARGET)
+    found = heuristic(ast, TARGET)
+    others = [opt for opt in found if opt != UNROLL]
+    place = next((n for n, opt in enumerate(others) if opt.op is OptOps.THREAD), len(others))
+    cycles = [
+        estimate(apply_opts(ast, opts, TARGET), TARGET).cycles
+        for opts in ([*others[:place], UNROLL, *others[place:]], others)
+    ]
+    return found, cycles[0], cycles[1]
+
+
+def test_the_row_of_a_filter_is_unrolled_where_padding_asks_about_it() -> None:
+    found, unrolled, looped = opts_of(padding=1)
+    assert UNROLL in found
+    assert unrolled < 0.85 * looped
+    # Without padding there are no conditions, and a loop reads as well.
+    assert UNROLL not in opts_of(padding=0)[0]
+
+
+def test_the_terms_of_a_sum_keep_their_order() -> None:
+    """What is unrolled is the innermost loop of the sum, and all of its loops were loops."""
+    x, w = buffer(0, 3, 16, 16, 16), buffer(1, 16, 16, 3, 3)
+    ast = kernel(conv2d(x, w, padding=1), target=TARGET)
+    (before,) = [node for node in ast.toposort() if node.op is Ops.REDUCE]
+    shaped = apply_opts(ast, heuristic(ast, TARGET), TARGET)
+    (after,) = [node for node in shaped.toposort() if node.op is Ops.REDUCE]
+    assert before.src[-1].vmax == 2
+    kinds = [loop.axis for loop in after.src[1:] if loop.op is Ops.RANGE]
+    assert sorted(kinds, key=str) == [Axis.REDUCE, Axis.REDUCE, Axis.UNROLL]
+
+
+@pytest.mark.parametrize("channels", [1, 5])
+def test_a_captured_convolution_of_picked_images_rounds_as_the_eager_one(channels: int) -> None:
+    """A captured program may compute the positions in the kernel that reads the images."""
+    random = np.random.default_rng(5)
+    images = Tensor(random.standard_normal((50, channels, 16, 16), np.float32)).realize()
+    w = Tensor(random.standard_normal((8, channels, 3, 3), np.float32)).realize()
+
+    def step() -> Tensor:
+        picked = Tensor.randint(3, high=50)
+        return images[picked].conv2d(w, padding=1).realize()
+
+    Tensor.manual_seed(3)
+    expected = [step().numpy() for _ in range(4)]
+    Tensor.manual_seed(3)
+    captured = jit(step)
+    for each in expected:
+        np.testing.assert_array_equal(captured().numpy(), each)

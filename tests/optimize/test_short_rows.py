@@ -1,0 +1,77 @@
+"""Rows that vectors do not divide: without masks chunks overlap; short rows and rows that wait are
+taken several at a time.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from tests.schedule.plans import kernels, plan
+from tilegrad import Tensor
+from tilegrad.optimize.heuristic import heuristic
+from tilegrad.optimize.model import estimate
+from tilegrad.optimize.opt import Opt, OptOps
+from tilegrad.optimize.opts import apply_opts
+from tilegrad.target import Target
+
+WIDE = Target("rows", vector_bytes=64, registers=32, threads=0, has_mask=True)
+NARROW = replace(WIDE, vector_bytes=16, registers=16, has_mask=False, has_fma=False)
+
+
+def opts_of(value: Tensor, target: Target) -> list[Opt]:
+    ast = max((item.ast for item in kernels(plan(value))), key=lambda ast: len(ast.toposort()))
+    return heuristic(ast, target)
+
+
+def gain_of(value: Tensor, target: Target, opts: list[Opt]) -> float:
+    """The estimate of a value's kernel without `opts`, over that with them."""
+    (item,) = kernels(plan(value))
+    found = heuristic(item.ast, target)
+    others = [opt for opt in found if opt not in opts]
+    with_all, without = (
+        estimate(apply_opts(item.ast, each, target), target).cycles for each in (found, others)
+    )
+    return without / with_all
+
+
+@pytest.mark.parametrize("name", ["flip", "sum", "slice"])
+def test_results_are_not_padded_where_there_are_no_masks(name: str) -> None:
+    x = Tensor.empty(141, 34, 39)
+    made = {"flip": x.flip(2), "sum": x.sum(1), "slice": x[:, :, 1:]}
+    opts = opts_of(made[name].contiguous(), NARROW)
+    ops = [opt.op for opt in opts]
+    assert OptOps.OVERLAP in ops or OptOps.UPCAST in ops
+    assert OptOps.PADTO not in ops
+
+
+def test_a_short_sum_has_its_lanes_along_the_results_where_there_are_no_masks() -> None:
+    opts = opts_of(Tensor.empty(1803, 15).square().sum(1), NARROW)
+    assert opts[:2] == [Opt(OptOps.UNROLL, 0, 0), Opt(OptOps.OVERLAP, 0, 4)]
+    assert all(opt.op is not OptOps.PADTO for opt in opts)
+    # A vector of the sum's own terms, where they are whole vectors.
+    assert Opt(OptOps.UNROLL, 0, 16) in opts_of(Tensor.empty(1803, 16).square().sum(1), NARROW)
+
+
+def test_short_rows_are_joined() -> None:
+    opts = opts_of(Tensor.empty(203, 160, 6).pad((0, 0, 5, 2)).contiguous(), WIDE)
+    assert opts[:2] == [Opt(OptOps.PADTO, 2, 8), Opt(OptOps.UPCAST, 2, 8)]
+    assert [opt for opt in opts[2:] if opt.op in (OptOps.OVERLAP, OptOps.UPCAST)]
+
+
+def test_rows_of_a_prime_number_hide_the_latency_too() -> None:
+    x = Tensor.empty(367, 96)
+    value = (x - x.mean(1, keepdim=True)) / (x.var(1, keepdim=True) + 1e-5).sqrt()
+    opts = opts_of(value, WIDE)
+    assert [opt for opt in opts if opt.op is OptOps.OVERLAP and opt.axis == 0]
+
+
+def test_the_rows_of_a_filters_gradient_are_loaded_once() -> None:
+    x, g = Tensor.empty(4, 16, 16, 15), Tensor.empty(4, 16, 10, 9)
+    w = Tensor.empty(16, 1, 7, 7)
+    (gradient,) = Tensor.gradient(x.conv2d(w, groups=16), w, gradient=g)
+    opts = opts_of(gradient, WIDE)
+    assert opts[-1] == Opt(OptOps.UNROLL, 1, 0)
+    assert Opt(OptOps.UPCAST, 1, 7) in opts
+    assert gain_of(gradient, WIDE, [opts[-1]]) > 1.2
