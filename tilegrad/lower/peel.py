@@ -194,7 +194,7 @@ def _visible(program: list[UOp]) -> dict[UOp, bool]:
 def _copied(node: UOp, mapping: dict[UOp, UOp]) -> UOp:
     """`node` with its sources replaced by `mapping`, to which the copy is added."""
     src = tuple([mapping.get(source, source) for source in node.src])
-    made = node if src == node.src else UOp(node.op, node.dtype, src, node.arg)
+    made = node.over(src)
     if made is not node:
         mapping[node] = made
     return made
