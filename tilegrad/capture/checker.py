@@ -23,22 +23,12 @@ from typing import Any
 from tilegrad.base.flat_code import FlatCode
 from tilegrad.capture.access_paths import KEYWORDS, POSITIONAL, AccessPath
 from tilegrad.capture.entry import Mismatch
-from tilegrad.capture.guards import Check, Guards, same, without
+from tilegrad.capture.guards import TESTS, Check, Guards, same, without
 from tilegrad.ir.uop import UOp
 
 __all__ = ["CheckerSource"]
 
 _GONE = "except (KeyError, AttributeError, IndexError, TypeError, ValueError):"
-
-# When a check fails, of the value and of what is expected.
-_FAILS = {
-    "same": "{0} is not {1} and not same({0}, {1})",
-    "is": "{0} is not {1}",
-    "some": "{0} is None",
-    "known": "{0} is not {1}()",
-    "members": "{0} != {1}",
-    "keys": "list({0}) != {1}",
-}
 
 
 class CheckerSource(FlatCode):
@@ -111,9 +101,10 @@ class CheckerSource(FlatCode):
                 self.fail(f"{self.name(check)}.holds(a, k) is False", number)
             return
         value = self.value(check.path)
-        if check.test in _FAILS:
-            name = "" if check.test == "some" else self.name(expected)
-            self.fail(_FAILS[check.test].format(value, name), number)
+        fails = TESTS[check.test].fails
+        if fails:
+            name = self.name(expected) if "{1}" in fails else ""
+            self.fail(fails.format(value, name), number)
         elif check.test == "class":
             kind, size = expected
             wrong = f"{value}.__class__ is not {self.name(kind)}"
@@ -127,9 +118,6 @@ class CheckerSource(FlatCode):
                 self.fail(f"not {names}.isdisjoint({value}.__dict__)", number)
             else:
                 self.fail(f"not without({value}, {names})", number)
-        elif check.test == "calls":
-            args, result = self.name(expected[0]), self.name(expected[1])
-            self.fail(f"not same({value}(*{args}), {result})", number)
         elif check.test == "symbol":
             self.fail(f"{value}.__class__ is not UOp", number)
             self.symbols.append(value)

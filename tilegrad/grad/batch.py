@@ -28,7 +28,7 @@ from tilegrad.ir.args import CustomArg, KernelArg, KernelInfo
 from tilegrad.ir.loop_building import output_of
 from tilegrad.ir.movement import shaped, stretched
 from tilegrad.ir.op import Axis, Ops
-from tilegrad.ir.queries import device_of, memory_of
+from tilegrad.ir.queries import device_of, memory_of, next_number
 from tilegrad.ir.rewrite import rebuilt
 from tilegrad.ir.rules import simplify
 from tilegrad.ir.sizes import as_value
@@ -271,9 +271,7 @@ def _looped(ast: UOp, size: int, given: Sequence[bool]) -> UOp:
     """
     if size == 1:
         return ast
-    nodes = ast.toposort()
-    loops = [node.number for node in nodes if node.op is Ops.RANGE]
-    number = max(loops, default=-1) + 1
+    number = next_number(ast.toposort())
     iteration = UOp.range(size, number, Axis.LOOP)
     sizes: dict[UOp, int] = {}
 

@@ -28,7 +28,7 @@ from typing import NamedTuple
 
 from tilegrad.base.dtype import AddressSpace, dtypes
 from tilegrad.ir.op import Axis, Ops
-from tilegrad.ir.queries import memory_of, next_number, points_to
+from tilegrad.ir.queries import memory_of, next_number, nodes_of, points_to
 from tilegrad.ir.ranges import gate_loads, replace_ranges
 from tilegrad.ir.rewrite import rebuilt
 from tilegrad.ir.rules import from_terms, simplify, terms_of
@@ -204,7 +204,7 @@ def _count(ranges: Sequence[UOp], barrier: UOp) -> int:
 
 def _products(ast: UOp) -> int:
     """The matrix instructions of a lane in one iteration of all loops."""
-    units = [node for node in ast.toposort() if node.op is Ops.WMMA]
+    units = nodes_of(ast, Ops.WMMA)
     loops = (each for node in units[:1] for each in node.ranges)
     return int(prod(each.extent.vmax for each in loops if each.axis in _UNROLLED))
 
