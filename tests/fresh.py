@@ -32,7 +32,7 @@ def forget() -> None:
         table.clear()
     for kept in (template_table, grad_templates):
         kept._known.clear()
-        kept._met.clear()
+        kept._came.clear()
     template_table._of_numbers.clear()
     template_table._values.clear()
     for recent in _recent_calls():

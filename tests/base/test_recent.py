@@ -1,4 +1,6 @@
-"""A table that forgets what was used longest ago; no table of the package grows for ever."""
+"""Tables that forget, what was used longest ago or what came first; no table of the package grows
+for ever.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +9,7 @@ import threading
 from pathlib import Path
 
 import tilegrad
+from tilegrad.base.forgetful_tables import Bounded, SecondTime
 from tilegrad.base.recent import Recent
 
 ROOT = Path(tilegrad.__file__).parent
@@ -53,6 +56,42 @@ def test_threads_share_a_table() -> None:
     assert not wrong and len(table) <= 8
 
 
+def test_a_full_table_forgets_what_came_first() -> None:
+    table: Bounded[int, int] = Bounded(8)
+    for number in range(8):
+        assert table.put(number, number * number) == number * number
+    table.put(8, 64)
+    assert list(table.items()) == [(number, number * number) for number in range(2, 9)]
+
+
+def test_a_full_table_is_shared_by_threads() -> None:
+    table: Bounded[int, int] = Bounded(8)
+    wrong: list[BaseException] = []
+
+    def work(first: int) -> None:
+        try:
+            for number in range(3000):
+                table.put(first + number % 32, number)
+        except BaseException as error:
+            wrong.append(error)
+
+    threads = [threading.Thread(target=work, args=(7 * each,)) for each in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    # Each of the threads may have put one since it looked.
+    assert not wrong and len(table) <= 8 + 4
+
+
+def test_what_comes_once_pushes_nothing_out() -> None:
+    came = SecondTime(4)
+    assert [came.is_now("a"), came.is_now("a"), came.is_now("a")] == [False, True, False]
+    for number in range(4):
+        assert not came.is_now(number)
+    assert not came.is_now("a") and len(came) <= 4
+
+
 # Every table of a module that may be written to, and what bounds it.
 BOUNDED = {
     "engine/build/workers.py _helpers": "processes, one less than there are cores",
@@ -67,7 +106,6 @@ BOUNDED = {
     "capture/objects.py _files": "_MOST_FILES",
     "capture/packs.py _copies": "weak: the buffers that are alive",
     "capture/jit.py _all": "weak: the captured functions that are alive",
-    "capture/watch.py _programs": "_MOST_CODES",
     "compat/numbers.py _older": "empty outside a block",
     "compat/environment_switches.py _declared": "switches that a script declares",
     "device/cpu_native.py _pools": "weak: the pools that are alive",
@@ -80,7 +118,6 @@ BOUNDED = {
     "engine/run/memory.py _tables": "tables of modules, whose entries are as _leaves",
     "engine/run/memory.py _stale": "as _leaves",
     "engine/search/kernel_search.py _files": "values of BEAM_FILE",
-    "engine/search/kernel_search.py _warned": "_MOST_WARNED",
     "engine/realize/slice_offsets.py _seen": "_MOST",
     "engine/run/memory.py _writers": "threads that have written to tensors",
     "grad/regions.py _marks": "weak: the marks that are alive",
@@ -90,13 +127,8 @@ BOUNDED = {
     "ir/uop.py _table": "weak: the nodes that are alive",
     "nn/distributions/divergences.py _REGISTERED": "formulas that a program registers",
     "nn/data/loader.py _shared": "two items",
-    "grad/derivative_templates.py _known": "_MOST",
-    "grad/derivative_templates.py _met": "_MOST",
     "runtime/buffer.py _returns": "those who look at lent memory",
-    "schedule/cost.py _known": "_MOST_KNOWN",
     "tensor/calls/uploads.py _dtypes": "dtypes",
-    "tensor/handle/aliases.py _answers": "_MOST_ANSWERS",
-    "tensor/handle/kinds.py _kinds": "_MOST_KINDS",
     "tensor/storage/past.py _names": "weak: the nodes that are alive",
     "tensor/storage/host_readable.py _looked": "weak: the memory that is alive",
     "tensor/handle/device.py _names": "_MOST",
@@ -117,13 +149,7 @@ BOUNDED = {
     "tensor/storage/memory.py _superseded": "weak: the nodes that are alive",
     "tensor/storage/past_of_graphs.py _of_values": "weak: the nodes that are alive",
     "tensor/storage/running.py _waiting": "weak: the nodes that are alive",
-    "tensor/reductions/reduce.py _iotas": "_MOST_IOTAS",
-    "tensor/calls/postponed.py _aliases": "_MOST_ALIASES",
-    "tensor/calls/template_table.py _known": "_MOST",
-    "tensor/calls/template_table.py _met": "_MOST",
     "engine/run/in_use.py lines_of_others": "functions of the package",
-    "tensor/calls/template_table.py _of_numbers": "_MOST",
-    "tensor/calls/template_table.py _values": "_MOST",
     "capture/modes.py others": "front ends with modes of their own: tilegrad.torch",
     "torch/device_names.py _known": "names of devices",
     "torch/differentiable.py _accumulating": "weak: the leaves that are alive",
@@ -131,7 +157,6 @@ BOUNDED = {
     "torch/named_pairs.py _kinds": "methods that give pairs",
     "torch/nn/module.py counterparts": "layers of the package",
     "torch/whole_objects.py _safe": "classes that a program names",
-    "tensor/views/in_memory.py _picked_at": "_MOST_LINES",
     "tensor/handle/tracing.py front_ends": "front ends with modes of their own: tilegrad.torch",
 }
 # Functions whose results are kept without a limit: by the arguments that there are.
@@ -192,7 +217,7 @@ def found(pattern: re.Pattern[str]) -> set[str]:
 
 
 def test_every_table_of_a_module_is_bounded() -> None:
-    """A new one stands in the list with what bounds it, or is a `Recent`."""
+    """A new one stands in the list with what bounds it, or is a `Bounded` or a `Recent`."""
     assert found(_TABLE) - _CONSTANT == BOUNDED.keys()
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pickle
 import signal
 import subprocess
 import sys
@@ -22,7 +23,7 @@ from tilegrad.engine.build.background import count_of_helpers
 from tilegrad.engine.build.kernels import compile_kernels
 from tilegrad.engine.build.pipeline import CompiledKernel, Job, kernel_key, make_kernel
 from tilegrad.engine.build.worker import answer
-from tilegrad.engine.build.workers import Helpers, graph_bytes
+from tilegrad.engine.build.workers import Helpers
 from tilegrad.engine.child import write_message
 from tilegrad.engine.plans import plans
 from tilegrad.engine.realize import bindings
@@ -170,7 +171,7 @@ def test_after_an_error_nothing_is_left_to_do(helpers: Helpers) -> None:
 
 def test_a_helper_makes_nothing_for_a_device_that_it_knows_otherwise() -> None:
     job = jobs()[0]
-    graph, fields = graph_bytes(job.ast), {"key": job.key, "device": "CPU"}
+    graph, fields = pickle.dumps(job.ast), {"key": job.key, "device": "CPU"}
     assert answer(fields, graph, None) == ({}, b"")
     assert answer({**fields, "key": "another"}, graph, Device["CPU"]) == ({}, b"")
     found, binary = answer(fields, graph, Device["CPU"])

@@ -115,7 +115,7 @@ BOUNDED = {
     "lower/integers.py": {"_OrderedSums.ordered": "a vector of indices, and its first lane"},
     "lower/linearize.py": dict.fromkeys(["_Emitter._effects", "_Emitter._feet"], LOOPS),
     "lower/accumulators.py": {"reduce_to_accumulator": KERNEL},
-    "lower/skip.py": dict.fromkeys(["_bounds", "_is_always", "_is_made_so"], KERNEL),
+    "lower/skip.py": {"_bounds": KERNEL},
     "lower/skip_products.py": {"_is_closed": KERNEL},
     "lower/shuffled_loads.py": dict.fromkeys(
         ["_lane_of", "_load_open", "load_and_shuffle"], KERNEL
@@ -138,7 +138,6 @@ BOUNDED = {
         ],
         KERNEL,
     ),
-    "schedule/strided.py": {"_is_nothing": KERNEL},
     "schedule/scans.py": dict.fromkeys(["_joined", "in_slices"], "fewer parts each time"),
     "render/ptx_logic.py": {
         "_may_change": "a lane of a vector of lanes", "_value": "_MOST_ON_THE_WAY ops",

@@ -14,6 +14,7 @@ from tilegrad.base.errors import InternalError
 from tilegrad.base.trace import counters, recording
 from tilegrad.ir import Ops, PatternMatcher, Rule, UOp, UPat, graph_rewrite
 from tilegrad.ir.pattern import fold
+from tilegrad.ir.rewrite import rebuilt
 from tilegrad.render.metal import MetalRenderer
 
 x, y = UOp.variable("x", 0, 9), UOp.variable("y", 0, 9)
@@ -416,3 +417,19 @@ def test_nothing_is_cached_unless_asked_for() -> None:
         pass
     graph_rewrite(x + 0, SUMS)
     assert record == []
+
+
+def test_one_walk_rebuilds_what_a_function_changes() -> None:
+    """The function sees each node of its ops once, with what became of its sources."""
+    x, y = UOp.variable("x", 0, 9), UOp.variable("y", 0, 9)
+    graph = (x + 1) * (x + 1) + (y + 2)
+    seen: list[UOp] = []
+
+    def change(node: UOp, src: tuple[UOp, ...]) -> UOp | None:
+        seen.append(node)
+        return src[0] * 3 if node.src[0] is x else None
+
+    done: dict[UOp, UOp] = {y: x}
+    assert rebuilt(graph, change, (Ops.ADD,), done) is (x * 3) * (x * 3) + (x + 2)
+    assert len(seen) == len(set(seen)) == 3 and done[x + 1] is x * 3
+    assert rebuilt(graph, lambda node, src: None, None) is graph

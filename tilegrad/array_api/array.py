@@ -22,6 +22,7 @@ from tilegrad.base.errors import DTypeError, IndexBoundsError
 from tilegrad.tensor import Tensor
 from tilegrad.tensor.handle.size_arguments import here
 from tilegrad.tensor.handle.tracing import is_transforming
+from tilegrad.tensor.indexing.keys import index_outside
 from tilegrad.tensor.storage.host_memory import flatten
 
 __all__ = ["Array", "as_array"]
@@ -166,7 +167,7 @@ class Array(Operators):
         flat = 0
         for axis, (index, size) in enumerate(zip(at, shape)):
             if not -size <= index < size:
-                raise tensor._outside(index, axis)
+                raise index_outside(tensor, index, axis)
             flat = flat * size + index % size
         tensor.realize()
         width = tensor.dtype.itemsize

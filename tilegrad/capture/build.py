@@ -29,6 +29,7 @@ from tilegrad.capture.slots import Draws, Slots
 from tilegrad.device.disk import is_file
 from tilegrad.engine.run.memory import buffer_of, is_overwritten
 from tilegrad.ir.op import Ops
+from tilegrad.ir.queries import nodes_of
 from tilegrad.runtime.buffer import Buffer
 from tilegrad.tensor.handle.aliases import Away, is_alone, is_contiguous, look, same_storage, shared
 from tilegrad.tensor.handle.size_arguments import NO_VARIABLES, Variables, merge, multiply
@@ -455,7 +456,7 @@ class Builder:
 def _waits_on(known: Before, buffer: Buffer) -> bool:
     if known.is_stored or known.uop.is_constant:
         return False
-    leaves = [node for node in known.uop.toposort() if node.op is Ops.BUFFER]
+    leaves = nodes_of(known.uop, Ops.BUFFER)
     return any(not is_overwritten(node) and buffer_of(node) is buffer for node in leaves)
 
 

@@ -28,8 +28,9 @@ from weakref import getweakrefcount
 
 from tilegrad.base.config import current_config, gradients, training
 from tilegrad.base.dtype import dtypes
+from tilegrad.base.flat_code import row_of
 from tilegrad.base.trace import GlobalCounters
-from tilegrad.capture.checker import CheckerSource, row_of
+from tilegrad.capture.checker import CheckerSource
 from tilegrad.capture.entry import Entry, Mismatch, Server, SetGradient
 from tilegrad.capture.modes import others
 from tilegrad.capture.objects import is_own_code
@@ -79,13 +80,13 @@ class _CallSource(CheckerSource):
         shown = ["training()", "gradients()", "Device._default", "dtypes.default_float"]
         values = self.entry.modes.values
         wrong = [
-            f"{text} is not {self.const(value)}" if "()" in text else f"{text} != {value!r}"
+            f"{text} is not {self.name(value)}" if "()" in text else f"{text} != {value!r}"
             for text, value in zip(shown[:3], values, strict=False)
         ]
-        wrong.append(f"{shown[3]} is not {self.const(values[3])}")
+        wrong.append(f"{shown[3]} is not {self.name(values[3])}")
         wrong.append(f"len(others) != {len(values) - 4}")
         wrong += [
-            f"others[{number}]() != {self.const(value)}" for number, value in enumerate(values[4:])
+            f"others[{number}]() != {self.name(value)}" for number, value in enumerate(values[4:])
         ]
         self.lines += [
             "switches = current_config()",
@@ -201,13 +202,13 @@ class _CallSource(CheckerSource):
                 }  # fmt: skip
                 self.lines += [f"t{made}.{name} = {value}" for name, value in values.items()]
             else:
-                maker = self.const(signature)
+                maker = self.name(signature)
                 self.lines.append(
                     f"t{made} = {maker}.tensor(c{output}.nodes[{number}], entry.values)"
                 )
         for group in entry.aliases:
             self.lines.append("storage = Storage()")
-            self.lines += [f"t{n}._alias = storage, {self.const(path)}" for n, path in group]
+            self.lines += [f"t{n}._alias = storage, {self.name(path)}" for n, path in group]
 
     def finish(self, given: str) -> None:
         """Put tensors where the function did, and give its result."""
@@ -220,7 +221,7 @@ class _CallSource(CheckerSource):
                 if name != "grad":
                     self.lines.append(f"with_gradient.add({tensor})")
             else:
-                self.lines.append(f"{self.const(effect)}({made}, {given})")
+                self.lines.append(f"{self.name(effect)}({made}, {given})")
         self.lines.append(f"return {self._text(entry.build, made, given)}")
 
     def _gradient_of(self, number: int) -> str:
@@ -238,13 +239,13 @@ class _CallSource(CheckerSource):
         if isinstance(build, InputTensor):
             return self.inputs[build.number]
         if isinstance(build, Same):
-            return self.const(build.value)
+            return self.name(build.value)
         if isinstance(build, Items) and build.kind in (list, tuple):
             items = ", ".join(self._text(each, made, given) for each in build.items)
             if build.kind is list:
                 return f"[{items}]"
             return f"({items},)" if items else "()"
-        return f"{self.const(build)}({made}, {given})"
+        return f"{self.name(build)}({made}, {given})"
 
 
 def compile_call(entry: Entry) -> Server:
@@ -257,8 +258,5 @@ def compile_call(entry: Entry) -> Server:
     source.run(given)
     source.make()
     source.finish(given)
-    text = "\n    ".join(["def serve(a, k):", *source.lines])
-    exec(compile(text, "<jit call>", "exec"), source.names)
-    # Taken out, lest the function and its names hold each other, and with them the memory.
-    found: Server = source.names.pop("serve")
+    found: Server = source.function("serve(a, k)", "jit call")
     return found

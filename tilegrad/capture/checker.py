@@ -4,10 +4,10 @@
     try:
         if len(a) != 2 or k: return M0
         v0 = a[0]
-        if v0.__class__ is not C0: return M1
+        if v0.__class__ is not k4: return M1
         if seen[0]() is not (v0._node if v0._call is None else v0.uop): changed.append(0)
-        v1 = C1.scale
-        if v1 is not C2 and not same(v1, C2): return M2
+        v1 = k5.scale
+        if v1 is not k6 and not same(v1, k6): return M2
         ...
     except (KeyError, ...):
         return GONE
@@ -17,31 +17,22 @@ Most checks end at `is`, which costs 30 nanoseconds.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable
 from typing import Any
 
+from tilegrad.base.flat_code import FlatCode
 from tilegrad.capture.access_paths import KEYWORDS, POSITIONAL, AccessPath
 from tilegrad.capture.entry import Mismatch
-from tilegrad.capture.guards import Check, Guards, same, without
+from tilegrad.capture.guards import TESTS, Check, Guards, same, without
 from tilegrad.ir.uop import UOp
 
-__all__ = ["CheckerSource", "row_of"]
+__all__ = ["CheckerSource"]
 
 _GONE = "except (KeyError, AttributeError, IndexError, TypeError, ValueError):"
 
-# When a check fails, of the value and of what is expected.
-_FAILS = {
-    "same": "{0} is not {1} and not same({0}, {1})",
-    "is": "{0} is not {1}",
-    "some": "{0} is None",
-    "known": "{0} is not {1}()",
-    "members": "{0} != {1}",
-    "keys": "list({0}) != {1}",
-}
 
-
-class CheckerSource:
-    """Lines of text, and the values that they name.
+class CheckerSource(FlatCode):
+    """The lines of the checks.
 
     Attributes:
         inputs: the variable of each input, by its number.
@@ -49,23 +40,11 @@ class CheckerSource:
     """
 
     def __init__(self, guards: Guards):
+        super().__init__(same=same, UOp=UOp, without=without, GONE=Mismatch())
         self.guards = guards
-        self.lines: list[str] = []
-        self.names: dict[str, Any] = {
-            "same": same, "UOp": UOp, "without": without, "GONE": Mismatch(),
-        }  # fmt: skip
-        self.constants: dict[int, str] = {}
         self.values: dict[Hashable, str] = {}
         self.inputs: dict[int, str] = {}
         self.symbols: list[str] = []
-
-    def const(self, value: Any) -> str:
-        """A name for an object that the function holds."""
-        name = self.constants.get(id(value))
-        if name is None:
-            name = self.constants[id(value)] = f"C{len(self.constants)}"
-            self.names[name] = value
-        return name
 
     def value(self, path: AccessPath) -> str:
         """The variable with what stands at `path`."""
@@ -80,7 +59,7 @@ class CheckerSource:
         elif path.holder is KEYWORDS:
             holder = "k"
         else:
-            holder = self.const(path.holder)
+            holder = self.name(path.holder)
         name = f"v{len(self.values)}"
         if not path.is_item:
             is_name = isinstance(path.key, str) and path.key.isidentifier()
@@ -88,7 +67,7 @@ class CheckerSource:
         elif type(path.key) in (int, str):
             source = f"{holder}[{path.key!r}]"
         else:
-            source = f"{holder}[{self.const(path.key)}]"
+            source = f"{holder}[{self.name(path.key)}]"
         self.lines.append(f"{name} = {source}")
         self.values[identity] = name
         return name
@@ -117,20 +96,21 @@ class CheckerSource:
         if check.test == "absent":
             path = check.path
             if path.is_item and type(path.holder) is dict:
-                self.fail(f"{self.const(path.key)} in {self.const(path.holder)}", number)
+                self.fail(f"{self.name(path.key)} in {self.name(path.holder)}", number)
             else:
-                self.fail(f"{self.const(check)}.holds(a, k) is False", number)
+                self.fail(f"{self.name(check)}.holds(a, k) is False", number)
             return
         value = self.value(check.path)
-        if check.test in _FAILS:
-            name = "" if check.test == "some" else self.const(expected)
-            self.fail(_FAILS[check.test].format(value, name), number)
+        fails = TESTS[check.test].fails
+        if fails:
+            name = self.name(expected) if "{1}" in fails else ""
+            self.fail(fails.format(value, name), number)
         elif check.test == "class":
             kind, size = expected
-            wrong = f"{value}.__class__ is not {self.const(kind)}"
+            wrong = f"{value}.__class__ is not {self.name(kind)}"
             self.fail(wrong if size is None else f"{wrong} or len({value}) != {size}", number)
         elif check.test == "without":
-            names = self.const(expected)
+            names = self.name(expected)
             standing: Any = None if check.path.is_argument else check.path.peek()
             reads: Any = type(standing).__getattribute__
             is_generic = reads is object.__getattribute__
@@ -138,9 +118,6 @@ class CheckerSource:
                 self.fail(f"not {names}.isdisjoint({value}.__dict__)", number)
             else:
                 self.fail(f"not without({value}, {names})", number)
-        elif check.test == "calls":
-            args, result = self.const(expected[0]), self.const(expected[1])
-            self.fail(f"not same({value}(*{args}), {result})", number)
         elif check.test == "symbol":
             self.fail(f"{value}.__class__ is not UOp", number)
             self.symbols.append(value)
@@ -155,15 +132,10 @@ class CheckerSource:
             self.fail(f"{value} is not {first}", number)
             return
         self.inputs[seen] = value
-        self.fail(f"{value}.__class__ is not {self.const(type(expected))}", number)
+        self.fail(f"{value}.__class__ is not {self.name(type(expected))}", number)
         # As `uop`, without its function where no call waits.
         node = f"({value}._node if {value}._call is None else {value}.uop)"
         self.lines.append(
             f"if seen[{seen}]() is not {node} or "
             f"{value}._requires_grad is not {expected._requires_grad}: changed.append({seen})"
         )
-
-
-def row_of(names: Sequence[str]) -> str:
-    """The text of a tuple."""
-    return f"({', '.join(names)},)" if names else "()"

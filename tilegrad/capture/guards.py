@@ -18,7 +18,7 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from tilegrad.base.dtype import DType
 from tilegrad.base.errors import CaptureError
@@ -29,7 +29,7 @@ from tilegrad.ir.uop import UOp
 from tilegrad.tensor.tensor import Tensor
 
 __all__ = [
-    "Check", "Guards", "describe", "is_array", "is_plain", "is_value", "same", "snapshot",
+    "TESTS", "Check", "Guards", "describe", "is_array", "is_plain", "is_value", "same", "snapshot",
     "without",
 ]  # fmt: skip
 
@@ -53,15 +53,13 @@ class Check:
     def holds(self, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] = _NOTHING) -> bool:
         """Whether it holds now."""
         value = self.path.peek(args, kwargs)
-        if self.test == "absent" or value is ABSENT:
-            return self.test == "absent" and value is ABSENT
-        test = _HOLDS.get(self.test)
-        return value is self.expected if test is None else bool(test(value, self.expected))
+        if value is ABSENT and self.test != "absent":
+            return False
+        return bool(TESTS[self.test].holds(value, self.expected))
 
     def show(self) -> str:
         """The condition as text."""
-        shown = _SHOWN.get(self.test, lambda expected: f"{{}} is {describe(expected)}")
-        return shown(self.expected).format(self.path.label)
+        return TESTS[self.test].shown(self.expected).format(self.path.label)
 
 
 def describe(value: Any) -> str:
@@ -107,28 +105,56 @@ def _is_of_class(value: Any, expected: Any) -> bool:
     return type(value) is kind and (size is None or len(value) == size)
 
 
-# By test, whether it holds of a value; the others ask who it is.
-_HOLDS: dict[str, Callable[[Any, Any], Any]] = {
-    "same": same,
-    "without": without,
-    "class": _is_of_class,
-    "members": operator.eq,
-    "some": operator.is_not,
-    "known": lambda value, reference: value is reference(),
-    "keys": lambda value, keys: isinstance(value, dict) and list(value) == keys,
-    "calls": lambda function, expected: same(function(*expected[0]), expected[1]),
-}
-# By test, its text: a format of the path's label.
-_SHOWN: dict[str, Callable[[Any], str]] = {
-    "class": lambda it: f"{{}} is a {it[0].__name__}" + ("" if it[1] is None else f" of {it[1]}"),
-    "some": lambda _: "{} is not None",
-    "tensor": lambda _: "{} is a tensor",
-    "known": lambda _: "{} is the same tensor",
-    "absent": lambda _: "there is no {}",
-    "without": lambda names: f"{{}} itself has no {', '.join(sorted(names))}",
-    "calls": lambda expected: f"{{}} gives {describe(expected[1])}",
-    "members": lambda _: "{} has the same members",
-    "keys": lambda keys: f"{{}} has the keys {describe(keys)}",
+def _value_of(expected: Any) -> str:
+    return f"{{}} is {describe(expected)}"
+
+
+class GuardTest(NamedTuple):
+    """A kind of check.
+
+    Attributes:
+        holds: whether it does, of a value and what is expected.
+        fails: the same as text, for a value {0} and what is expected {1}: whether it fails. Empty
+            where it takes more than that (`checker.CheckerSource`).
+        shown: of what is expected, the text of the check: a format of the path's label.
+    """
+
+    holds: Callable[[Any, Any], Any]
+    fails: str = ""
+    shown: Callable[[Any], str] = _value_of
+
+
+TESTS = {
+    "same": GuardTest(same, "{0} is not {1} and not same({0}, {1})"),
+    "is": GuardTest(operator.is_, "{0} is not {1}"),
+    "some": GuardTest(operator.is_not, "{0} is None", lambda _: "{} is not None"),
+    "known": GuardTest(
+        lambda value, reference: value is reference(),
+        "{0} is not {1}()",
+        lambda _: "{} is the same tensor",
+    ),
+    "members": GuardTest(operator.eq, "{0} != {1}", lambda _: "{} has the same members"),
+    "keys": GuardTest(
+        lambda value, keys: isinstance(value, dict) and list(value) == keys,
+        "list({0}) != {1}",
+        lambda keys: f"{{}} has the keys {describe(keys)}",
+    ),
+    "class": GuardTest(
+        _is_of_class,
+        shown=lambda it: f"{{}} is a {it[0].__name__}" + ("" if it[1] is None else f" of {it[1]}"),
+    ),
+    "without": GuardTest(
+        without, shown=lambda names: f"{{}} itself has no {', '.join(sorted(names))}"
+    ),
+    "calls": GuardTest(
+        lambda function, expected: same(function(*expected[0]), expected[1]),
+        "not same({0}(*{1}[0]), {1}[1])",
+        lambda expected: f"{{}} gives {describe(expected[1])}",
+    ),
+    "absent": GuardTest(lambda value, _: value is ABSENT, shown=lambda _: "there is no {}"),
+    "tensor": GuardTest(operator.is_, shown=lambda _: "{} is a tensor"),
+    "symbol": GuardTest(operator.is_),
+    "call": GuardTest(operator.is_),
 }
 
 

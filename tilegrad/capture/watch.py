@@ -18,6 +18,7 @@ from collections.abc import Callable
 from types import CodeType, FrameType
 from typing import Any
 
+from tilegrad.base.forgetful_tables import Bounded
 from tilegrad.capture.access_paths import AccessPath
 from tilegrad.capture.calls import Calls
 from tilegrad.capture.frames import can_watch, cell_at, function_of, slots_of, stack_of
@@ -70,8 +71,7 @@ _ELEMENTS = frozenset({
 
 Handler = Callable[["Watch", FrameType, dis.Instruction], None]
 # Code that is made as a program runs must not pile up.
-_MOST_CODES = 4096
-_programs: dict[int, tuple[CodeType, dict[int, tuple[Handler, dis.Instruction]]]] = {}
+_programs: Bounded[int, tuple[CodeType, dict[int, tuple[Handler, dis.Instruction]]]] = Bounded(4096)
 
 
 class Watch:
@@ -159,9 +159,7 @@ class Watch:
             code = frame.f_code
             found = _programs.get(id(code))
             if found is None:
-                if len(_programs) >= _MOST_CODES:
-                    _programs.clear()
-                found = _programs[id(code)] = (code, _program(code))
+                found = _programs.put(id(code), (code, _program(code)))
             if self.calls.waiting:
                 self._given(frame)
             entry = found[1].get(frame.f_lasti)

@@ -28,10 +28,11 @@ from tilegrad.ir.args import CustomArg, KernelArg, KernelInfo
 from tilegrad.ir.loop_building import output_of
 from tilegrad.ir.movement import shaped, stretched
 from tilegrad.ir.op import Axis, Ops
-from tilegrad.ir.queries import device_of, memory_of
+from tilegrad.ir.queries import device_of, memory_of, next_number
+from tilegrad.ir.rewrite import rebuilt
 from tilegrad.ir.rules import simplify
 from tilegrad.ir.sizes import as_value
-from tilegrad.ir.uop import UOp, prod, toposort
+from tilegrad.ir.uop import UOp, pointer_of, prod, toposort
 
 __all__ = ["batched"]
 
@@ -270,30 +271,27 @@ def _looped(ast: UOp, size: int, given: Sequence[bool]) -> UOp:
     """
     if size == 1:
         return ast
-    nodes = ast.toposort()
-    loops = [node.number for node in nodes if node.op is Ops.RANGE]
-    number = max(loops, default=-1) + 1
+    number = next_number(ast.toposort())
     iteration = UOp.range(size, number, Axis.LOOP)
     sizes: dict[UOp, int] = {}
-    done: dict[UOp, UOp] = {}
-    for node in nodes:
-        src = tuple(done[source] for source in node.src)
-        made = node if src == node.src else UOp(node.op, node.dtype, src, node.arg)
-        if node.op is Ops.DEFINE_GLOBAL and given[node.arg]:
-            count = node.dtype.size  # type: ignore[attr-defined]
-            pointer = node.dtype.base.ptr(count * size)  # type: ignore[attr-defined]
-            made = UOp(Ops.DEFINE_GLOBAL, pointer, (), node.arg)
-            sizes[node] = count
-        elif node.op is Ops.AFTER:
-            made = UOp(node.op, src[0].dtype, src, node.arg)
-        elif node.op is Ops.DEFINE_LOCAL:
-            made = UOp(node.op, node.dtype, (*src, iteration), node.arg)
-        elif node.op in (Ops.LOAD, Ops.STORE):
-            base = memory_of(node.src[0])
-            if base in sizes:
-                row = simplify(iteration * sizes[base] + src[1])
-                made = UOp(node.op, node.dtype, (src[0], row, *src[2:]), node.arg)
-        done[node] = made
+
+    def change(node: UOp, src: tuple[UOp, ...]) -> UOp | None:
+        if node.op is Ops.DEFINE_GLOBAL:
+            if not given[node.arg]:
+                return None
+            pointer = pointer_of(node)
+            sizes[node] = pointer.size
+            return node.replace(dtype=pointer.base.ptr(pointer.size * size))
+        if node.op is Ops.AFTER:
+            return src[0].after(*src[1:])
+        if node.op is Ops.DEFINE_LOCAL:
+            return node.over((*src, iteration))
+        base = memory_of(node.src[0])
+        if base not in sizes:
+            return None
+        return node.over((src[0], simplify(iteration * sizes[base] + src[1]), *src[2:]))
+
+    ops = (Ops.DEFINE_GLOBAL, Ops.AFTER, Ops.DEFINE_LOCAL, Ops.LOAD, Ops.STORE)
     info = ast.arg
-    order = (number, *info.order)
-    return UOp(Ops.SINK, ast.dtype, done[ast].src, KernelInfo(info.name, order, info.opts))
+    looped = KernelInfo(info.name, (number, *info.order), info.opts)
+    return rebuilt(ast, change, ops).replace(arg=looped)

@@ -8,12 +8,12 @@ one loop: no rule is asked. An eager training loop spent a fifth of its time the
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any
 
 from tilegrad.base.config import current_config
 from tilegrad.base.errors import InternalError
+from tilegrad.base.forgetful_tables import Bounded, SecondTime
 from tilegrad.ir.graph_templates import Template, record
 from tilegrad.ir.op import Ops
 from tilegrad.ir.queries import device_of
@@ -31,9 +31,8 @@ _SINGULAR = frozenset({
 
 Found = list[UOp | None]
 # By signature. False: there is no template.
-_known: dict[tuple[Any, ...], tuple[Template, tuple[bool, ...]] | bool] = {}
-# Signatures that came once.
-_met: dict[tuple[Any, ...], None] = {}
+_known: Bounded[tuple[Any, ...], tuple[Template, tuple[bool, ...]] | bool] = Bounded(_MOST)
+_came = SecondTime(_MOST)
 
 
 def from_template(
@@ -61,19 +60,10 @@ def from_template(
             raise InternalError("grad: the template of a gradient gives another graph")
         return result
     result = differentiate()
-    if found is None:
-        if key not in _met:
-            if len(_met) >= _MOST:
-                _met.clear()
-            _met[key] = None
-        else:
-            _met.pop(key, None)
-            if len(_known) >= _MOST:
-                for each in list(itertools.islice(_known, _MOST // 4)):
-                    _known.pop(each, None)
-            reached = [node for node in result if node is not None]
-            new = record(reached, nodes)
-            _known[key] = (new, tuple([each is not None for each in result])) if new else False
+    if found is None and _came.is_now(key):
+        new = record([node for node in result if node is not None], nodes)
+        flows = tuple([each is not None for each in result])
+        _known.put(key, (new, flows) if new else False)
     return result
 
 

@@ -15,6 +15,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from typing import Any
 
 from tilegrad.base.dtype import dtypes
+from tilegrad.base.flat_code import FlatCode, row_of
 from tilegrad.ir.op import Ops
 from tilegrad.ir.proof import is_arithmetic, keeps_value, may_wrap
 from tilegrad.ir.text import render
@@ -73,19 +74,17 @@ def _compiled(expressions: Sequence[UOp], names: Mapping[UOp, str]) -> Callable[
     known = dict(names)
     nodes = toposort(expressions, stop=_is_opaque)
     uses = Counter(source for node in nodes for source in node.src)
-    lines: list[str] = []
+    code = FlatCode(**_GLOBALS)
     for node in nodes:
         if uses[node] > 1 and node.src and node not in known:
-            lines.append(f"    n{len(lines)} = {render(node, known)}")
-            known[node] = f"n{len(lines) - 1}"
-    result = ", ".join(render(expression, known) for expression in expressions)
-    head = f"def function({', '.join(names.values())}):"
-    scope = dict(_GLOBALS)
+            name = f"n{len(code.lines)}"
+            code.lines.append(f"{name} = {render(node, known)}")
+            known[node] = name
+    code.lines.append(f"return {row_of([render(each, known) for each in expressions])}")
     try:
-        exec("\n".join([head, *lines, f"    return ({result},)"]), scope)
+        return code.function(f"function({', '.join(names.values())})", "bounds")  # type: ignore[no-any-return]
     except (SyntaxError, MemoryError, RecursionError):
         return None
-    return scope["function"]  # type: ignore[no-any-return]
 
 
 def _points(variables: Sequence[UOp], wanted: tuple[int, ...]) -> Iterable[tuple[int, ...]]:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from tilegrad.base.dtype import dtypes
+from tilegrad.base.flat_code import FlatCode
 from tilegrad.base.recent import Recent
 from tilegrad.base.trace import Rewrite
 from tilegrad.ir.op import Ops
@@ -20,35 +21,25 @@ __all__ = ["PatternMatcher", "Step"]
 
 
 class _RuleSource:
-    """Python source for one rule."""
+    """Python source for one rule, in the code of a step."""
 
-    def __init__(self, rule: Rule, number: int):
-        self.rule, self.number = rule, number
-        self.lines: list[str] = []
-        self.values: dict[str, Any] = {}
+    def __init__(self, rule: Rule, code: FlatCode):
+        self.rule, self.code = rule, code
         self.bound: dict[str, str] = {}
         self.count = 0
-
-    def constant(self, value: Any, prefix: str) -> str:
-        """A global of the generated module that holds `value`."""
-        name = f"{prefix}{self.number}_{len(self.values)}"
-        self.values[name] = value
-        return name
 
     def fresh(self) -> str:
         self.count += 1
         return f"n{self.count}"
 
     def emit(self, depth: int, text: str) -> None:
-        self.lines.append("    " * depth + text)
+        self.code.lines.append("    " * depth + text)
 
-    def write(self) -> list[str]:
-        """The body of a function of `u`, `ctx` and `kind`, the scalar dtype of `u`, that returns
-        the result where the rule applies.
+    def write(self) -> None:
+        """Write the lines of a function of `u`, `ctx` and `kind`, the scalar dtype of `u`, that
+        return the result where the rule applies.
         """
-        depth = self.match(self.rule.left, "u", 1, is_root=True)
-        self.result(depth)
-        return self.lines
+        self.result(self.match(self.rule.left, "u", 0, is_root=True))
 
     def match(self, pattern: UPat, node: str, depth: int, is_root: bool = False) -> int:
         tests: list[str] = []
@@ -57,10 +48,10 @@ class _RuleSource:
             tests.append(
                 f"{node}.op is {ops[0]}"
                 if len(ops) == 1
-                else f"{node}.op in {self.constant(frozenset(pattern.op), 'ops')}"
+                else f"{node}.op in {self.code.name(frozenset(pattern.op))}"
             )
         if pattern.dtype is not None:
-            kinds = self.constant(frozenset(pattern.dtype), "dtypes")
+            kinds = self.code.name(frozenset(pattern.dtype))
             scalar = "kind" if is_root else f"{node}.dtype.scalar"
             is_exact = any(dtype.scalar is not dtype for dtype in pattern.dtype)
             tests.append(
@@ -69,10 +60,10 @@ class _RuleSource:
                 else f"{scalar} in {kinds}"
             )
         if pattern.arg is not None:
-            tests.append(f"{node}.arg == {self.constant(pattern.arg, 'arg')}")
+            tests.append(f"{node}.arg == {self.code.name(pattern.arg)}")
             if pattern.is_constant and pattern.arg == 0:
                 # -0.0 is equal to it, but another constant.
-                sign = self.constant(math.copysign, "sign")
+                sign = self.code.name(math.copysign)
                 tests.append(f"{sign}(1, {node}.arg) == {math.copysign(1, pattern.arg)}")
         if pattern.name is not None:
             if pattern.name in self.bound:
@@ -119,7 +110,7 @@ class _RuleSource:
             given = ", ".join(
                 f"{name}={self.bound[name]}{'.arg' if name in numbers else ''}" for name in wanted
             )
-            self.emit(depth, f"if {self.constant(rule.when, 'when')}({given}):")
+            self.emit(depth, f"if {self.code.name(rule.when)}({given}):")
             depth += 1
         if rule.right is not None:
             self.emit(depth, f"r = {self.build(rule.right, 'u.dtype')}")
@@ -130,7 +121,7 @@ class _RuleSource:
             named = [f"{name}={self.bound[name]}" for name in captures if name in parameters]
             if "ctx" in parameters:
                 named.append("ctx=ctx")
-            self.emit(depth, f"r = {self.constant(rule.function, 'f')}({', '.join(named)})")
+            self.emit(depth, f"r = {self.code.name(rule.function)}({', '.join(named)})")
             self.emit(depth, "if r is not None and r is not u:")
         self.emit(depth + 1, "return r")
 
@@ -162,7 +153,7 @@ class _RuleSource:
             return (
                 f"{self.bound[pattern.name]}.arg"
                 if pattern.name is not None
-                else self.constant(pattern.arg, "c")
+                else self.code.name(pattern.arg)
             )
         assert pattern.op is not None and pattern.src is not None
         arguments = ", ".join(self.number_of(each) for each in pattern.src)
@@ -299,12 +290,9 @@ def _step_of(rules: Sequence[Rule], name: str) -> Step:
 
     It is compiled in each process: nothing that Python would run is read from the disk cache.
     """
-    scope: dict[str, Any] = {"UOp": UOp, "Ops": Ops, "dtypes": dtypes}
-    lines = ["def step(u, ctx):", "    kind = u.dtype.scalar"]
-    for number, rule in enumerate(rules):
-        writer = _RuleSource(rule, number)
-        lines += writer.write()
-        scope |= writer.values
-    exec(compile("\n".join(lines), f"<rules {name}>", "exec"), scope)
-    step: Step = scope["step"]
+    code = FlatCode(UOp=UOp, Ops=Ops, dtypes=dtypes)
+    code.lines.append("kind = u.dtype.scalar")
+    for rule in rules:
+        _RuleSource(rule, code).write()
+    step: Step = code.function("step(u, ctx)", f"rules {name}")
     return step

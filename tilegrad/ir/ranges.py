@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 
 from tilegrad.base.trace import trace
 from tilegrad.ir.op import Axis, Ops
-from tilegrad.ir.rewrite import settle
+from tilegrad.ir.rewrite import rebuilt, settle
 from tilegrad.ir.rules import SIMPLIFY, conjuncts, simplify
 from tilegrad.ir.uop import UOp
 
@@ -65,24 +65,22 @@ def pad_range(ast: UOp, loop: UOp, wide: UOp) -> UOp:
     after    STORE(a, j, LOAD(b, j, 0, j < n), j < n)  j: 0..m
     """
     inside = wide < loop.extent
-    done: dict[UOp, UOp] = {loop: wide}
-    for node in ast.toposort():
-        if node is loop:
-            continue
-        src = tuple(done[source] for source in node.src)
-        made = node if src == node.src else UOp(node.op, node.dtype, src, node.arg)
+
+    def change(node: UOp, src: tuple[UOp, ...]) -> UOp | None:
         if node.op is Ops.LOAD and loop in node.index.ranges:
-            made = _gated(made, inside)
-        elif node.op is Ops.STORE and loop in node.ranges and not _is_private(node, loop):
+            return _gated(node.over(src), inside)
+        if node.op is Ops.STORE and loop in node.ranges and not _is_private(node, loop):
+            made = node.over(src)
             gate = simplify(made.gate & inside) if made.is_gated else inside
-            made = made.replace(src=(*made.src[:3], gate))
-        elif node.op is Ops.REDUCE and loop in node.src:
-            made = _with_identity(made, inside, node.arg)
-        elif node.op is Ops.PREFIX and loop in node.src[2:]:
+            return made.over((*made.src[:3], gate))
+        if node.op is Ops.REDUCE and loop in node.src:
+            return _with_identity(node.over(src), inside, node.arg)
+        if node.op is Ops.PREFIX and loop in node.src[2:]:
             # After the outermost loop's last iteration no prefix is read any more.
-            made = _with_identity(made, inside, node.combine)
-        done[node] = made
-    return done[ast]
+            return _with_identity(node.over(src), inside, node.combine)
+        return None
+
+    return rebuilt(ast, change, (Ops.LOAD, Ops.STORE, Ops.REDUCE, Ops.PREFIX), {loop: wide})
 
 
 def _is_private(store: UOp, loop: UOp) -> bool:
@@ -107,14 +105,12 @@ def gate_loads(value: UOp, gate: UOp) -> UOp:
     """`value`, whose loads at indices over the gate's ranges are closed where `gate` is false,
     including the loads that compute an index.
     """
-    done: dict[UOp, UOp] = {}
-    for node in value.toposort():
-        src = tuple(done[source] for source in node.src)
-        made = node if src == node.src else UOp(node.op, node.dtype, src, node.arg)
-        if node.op is Ops.LOAD and not gate.ranges.isdisjoint(node.index.ranges):
-            made = _gated(made, gate)
-        done[node] = made
-    return done[value]
+
+    def change(load: UOp, src: tuple[UOp, ...]) -> UOp | None:
+        is_over = not gate.ranges.isdisjoint(load.index.ranges)
+        return _gated(load.over(src), gate) if is_over else None
+
+    return rebuilt(value, change, (Ops.LOAD,))
 
 
 def _gated(load: UOp, gate: UOp) -> UOp:

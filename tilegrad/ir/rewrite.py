@@ -1,25 +1,29 @@
-"""The driver that applies a set of rules to a graph: the only way a graph changes.
+"""The drivers by which a graph changes: a set of rules until none applies, or one walk.
 
 `graph_rewrite` goes from the leaves to the root until no rule applies. Each node is finished once,
 so the cost is near linear in the number of nodes. A set of rules that is applied to most graphs
 many times caches its result for a node in the node (`is_cached`). Patterns and rules are in
-`ir.pattern`, sets of them in `ir.matcher`.
+`ir.pattern`, sets of them in `ir.matcher`. `rebuilt` visits each node once and lets a function of a
+pass make some of them anew.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from tilegrad.base.errors import InternalError
 from tilegrad.base.trace import PassRecord, counters, trace
 from tilegrad.ir.matcher import PatternMatcher, Step
+from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp
 
-__all__ = ["graph_rewrite", "replace_and_rewrite", "settle"]
+__all__ = ["graph_rewrite", "rebuilt", "replace_and_rewrite", "settle"]
 
 _LIMIT = 1000
 Remake = Callable[[UOp, tuple[UOp, ...]], UOp]
+Change = Callable[[UOp, tuple[UOp, ...]], UOp | None]
+"""What becomes of a node, given what became of its sources; None: the node over these."""
 
 
 def graph_rewrite(
@@ -70,6 +74,32 @@ def replace_and_rewrite(
         fresh = node if src == node.src else UOp(node.op, node.dtype, src, node.arg)
         done[node] = fresh if fresh.simple is True else settle(fresh, matcher)
     counters.visits += len(done)
+    return done[root]
+
+
+def rebuilt(
+    root: UOp,
+    change: Change,
+    ops: Collection[Ops] | None,
+    done: dict[UOp, UOp] | None = None,
+) -> UOp:
+    """`root` in one walk, sources first: a node of `ops` (None: any) becomes what `change` makes of
+    it, any other is the same over what became of its sources. `done` has what is known of some
+    nodes before, and of all after.
+
+    before   ADD(LOAD(a, i), 1)
+    after    ADD(LOAD(b, i), 1)     change(LOAD(a, i), (a, i)) = LOAD(b, i)
+    """
+    done = {} if done is None else done
+    now = done.__getitem__
+    for node in root.toposort():
+        if node in done:
+            continue
+        src = tuple(map(now, node.src))
+        made = change(node, src) if ops is None or node.op in ops else None
+        if made is None:
+            made = node if src == node.src else UOp(node.op, node.dtype, src, node.arg)
+        done[node] = made
     return done[root]
 
 

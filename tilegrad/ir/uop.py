@@ -12,11 +12,12 @@ import time
 import weakref
 from collections.abc import Callable, Iterable, Mapping
 from types import MethodType
-from typing import Any, Literal, NoReturn
+from typing import Any, Literal
 
 from tilegrad.base.dtype import DType, Pointer, as_const, dtypes
-from tilegrad.base.errors import DTypeError, NotBoundError, ShapeError
+from tilegrad.base.errors import DTypeError, ShapeError
 from tilegrad.base.trace import counters
+from tilegrad.ir.bound_variables import BoundVariables
 from tilegrad.ir.bounds import bounds_of, divisor_of
 from tilegrad.ir.cached_facts import constant_of, digest_of, ranges_of
 from tilegrad.ir.constructor_text import show
@@ -44,7 +45,7 @@ _blank = object.__new__
 _FLOAT_BITS = struct.Struct("<d")
 
 
-class UOp(Algebra, Fields):
+class UOp(Algebra, BoundVariables, Fields):
     """One node: `UOp(op, dtype, src, arg)`. The same four give the same object.
 
     >>> (UOp.variable("n", 1, 8) * 2 + 1).vmax
@@ -262,6 +263,10 @@ class UOp(Algebra, Fields):
         counters.visits += len(done)
         return done[self]
 
+    def over(self, src: tuple[UOp, ...]) -> UOp:
+        """This node over other sources; itself where these are its own."""
+        return self if src == self.src else UOp(self.op, self.dtype, src, self.arg)
+
     def replace(self, **changes: Any) -> UOp:
         """An edited copy: `u.replace(arg=3)`."""
         fields = {"op": self.op, "dtype": self.dtype, "src": self.src, "arg": self.arg, **changes}
@@ -374,50 +379,11 @@ class UOp(Algebra, Fields):
             )
         return UOp(Ops.BIND, self.dtype, (self, UOp.const(self.dtype, value)))
 
-    def unbind(self) -> tuple[UOp, int]:
-        """The variable and the value that `bind` joined.
-
-        Raises ShapeError if the node is not bound.
-        """
-        if self.op is not Ops.BIND:
-            raise NotBoundError(f"unbind: a {self.op} node has no bound value")
-        return self.src[0], self.src[1].arg
-
-    @property
-    def val(self) -> int:
-        """The value of a variable that `bind` gave it.
-
-        Raises ShapeError if the node is not bound.
-        """
-        return self.unbind()[1]
-
-    @property
-    def expr(self) -> str:
-        """The name of a variable.
-
-        Raises ShapeError if the node is none.
-        """
-        if self.op is not Ops.DEFINE_VAR:
-            raise NotBoundError(f"expr: a {self.op} node is no variable")
-        return str(self.arg[0])
-
     def unbound(self) -> tuple[UOp, dict[UOp, int]]:
         """This symbolic integer without values, and the value of each variable in it."""
         found = dict(node.unbind() for node in self.toposort() if node.op is Ops.BIND)
         bound = {variable.bind(value): variable for variable, value in found.items()}
         return self.substitute(bound), found
-
-    def __int__(self) -> int:
-        self._no_number("int")
-
-    def __float__(self) -> float:
-        self._no_number("float")
-
-    def _no_number(self, name: str) -> NoReturn:
-        raise DTypeError(
-            f"{name}: a symbolic integer has a value only where a kernel runs",
-            remedy="use it as it is, as a size or an operand; v.unbind()[1] is what v was bound to",
-        )
 
 
 def _of_rows(rows: Iterable[tuple[Ops, DType, tuple[int, ...], Any]]) -> UOp:

@@ -19,6 +19,7 @@ from collections.abc import Collection, Iterable
 from tilegrad.base.dtype import AddressSpace, Pointer, dtypes
 from tilegrad.ir.op import Ops
 from tilegrad.ir.queries import is_const, memory_of
+from tilegrad.ir.rewrite import rebuilt
 from tilegrad.ir.uop import UOp
 from tilegrad.target import TILES, Target
 
@@ -38,17 +39,16 @@ def use_async_copies(ast: UOp, target: Target) -> UOp:
     if not copies:
         return ast
     barriers = _barriers(nodes, {memory_of(store.src[0]) for store in copies})
-    done: dict[UOp, UOp] = {}
-    for node in nodes:
-        src = tuple([done[source] for source in node.src])
+
+    def change(node: UOp, src: tuple[UOp, ...]) -> UOp | None:
         if node in copies:
-            done[node] = UOp(Ops.COPY_ASYNC, dtypes.void, src)
-        elif node in barriers:
+            return UOp(Ops.COPY_ASYNC, dtypes.void, src)
+        if node in barriers:
             wait = UOp(Ops.WAIT, dtypes.void, src, node.arg - TILES if node.arg else None)
-            done[node] = UOp(Ops.BARRIER, dtypes.void, (wait, *src), node.arg)
-        else:
-            done[node] = node if src == node.src else UOp(node.op, node.dtype, src, node.arg)
-    return done[ast]
+            return UOp(Ops.BARRIER, dtypes.void, (wait, *src), node.arg)
+        return None
+
+    return rebuilt(ast, change, (Ops.STORE, Ops.BARRIER))
 
 
 def _is_copy(store: UOp, users: Counter[UOp]) -> bool:

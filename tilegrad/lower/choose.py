@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from tilegrad.base.dtype import dtypes
 from tilegrad.ir.op import UNROLLED, Ops
+from tilegrad.ir.rewrite import rebuilt
 from tilegrad.ir.rules import from_terms, simplify, simplify_under, terms_of
 from tilegrad.ir.uop import UOp
 from tilegrad.target import Target
@@ -22,17 +23,16 @@ def choose_loads(ast: UOp, target: Target) -> UOp:
     """
     if not target.has_vectors:
         return ast
-    done: dict[UOp, UOp] = {}
-    for node in ast.toposort():
-        src = tuple(done[source] for source in node.src)
-        made = node if src == node.src else node.replace(src=src)
-        if made.op is Ops.WHERE and _is_of_loops(made.src[0]):
-            condition, yes, no = made.src
-            yes, no = _chosen(yes, condition), _chosen(no, condition.logical_not())
-            if yes.op is no.op is Ops.LOAD:
-                made = _one_load(condition, yes, no) or made
-        done[node] = made
-    return done[ast]
+    return rebuilt(ast, _one_of, (Ops.WHERE,))
+
+
+def _one_of(select: UOp, src: tuple[UOp, ...]) -> UOp | None:
+    """One load for both sides of a select; None where they are none, or stay two."""
+    condition, yes, no = src
+    if not _is_of_loops(condition):
+        return None
+    yes, no = _chosen(yes, condition), _chosen(no, condition.logical_not())
+    return _one_load(condition, yes, no) if yes.op is no.op is Ops.LOAD else None
 
 
 def _chosen(value: UOp, condition: UOp) -> UOp:

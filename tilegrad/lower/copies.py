@@ -28,8 +28,9 @@ from typing import NamedTuple
 
 from tilegrad.base.dtype import AddressSpace, dtypes
 from tilegrad.ir.op import Axis, Ops
-from tilegrad.ir.queries import memory_of, next_number, points_to
+from tilegrad.ir.queries import memory_of, next_number, nodes_of, points_to
 from tilegrad.ir.ranges import gate_loads, replace_ranges
+from tilegrad.ir.rewrite import rebuilt
 from tilegrad.ir.rules import from_terms, simplify, terms_of
 from tilegrad.ir.uop import UOp, pointer_of, prod
 from tilegrad.lower.lane_copies import LaneCopy, lane_of
@@ -203,7 +204,7 @@ def _count(ranges: Sequence[UOp], barrier: UOp) -> int:
 
 def _products(ast: UOp) -> int:
     """The matrix instructions of a lane in one iteration of all loops."""
-    units = [node for node in ast.toposort() if node.op is Ops.WMMA]
+    units = nodes_of(ast, Ops.WMMA)
     loops = (each for node in units[:1] for each in node.ranges)
     return int(prod(each.extent.vmax for each in loops if each.axis in _UNROLLED))
 
@@ -341,15 +342,14 @@ def _chosen(value: UOp, choice: _Choice, here: Mapping[UOp, UOp], next_: Mapping
     """`value` with its ranges as in `here` where the loop goes on, else as in `next_`: of each
     index, only the terms that differ are chosen, so that contiguous accesses remain contiguous.
     """
-    made: dict[UOp, UOp] = {}
-    for node in value.toposort():
-        if node.dtype is dtypes.index or node.dtype is dtypes.bool:
-            one, other = (simplify(node.substitute(dict(ranges))) for ranges in (here, next_))
-            made[node] = one if one is other else _one_of(choice, one, other)
-        else:
-            src = tuple([made[source] for source in node.src])
-            made[node] = node if src == node.src else UOp(node.op, node.dtype, src, node.arg)
-    return simplify(made[value])
+
+    def change(node: UOp, src: tuple[UOp, ...]) -> UOp | None:
+        if node.dtype is not dtypes.index and node.dtype is not dtypes.bool:
+            return None
+        one, other = (simplify(node.substitute(dict(ranges))) for ranges in (here, next_))
+        return one if one is other else _one_of(choice, one, other)
+
+    return simplify(rebuilt(value, change, None))
 
 
 def _one_of(choice: _Choice, one: UOp, other: UOp) -> UOp:
@@ -382,17 +382,14 @@ def _one_of(choice: _Choice, one: UOp, other: UOp) -> UOp:
 
 def _moved(ast: UOp, memory: UOp, whole: UOp, offset: UOp) -> UOp:
     """`ast` with every load from `memory` `offset` further in `whole`."""
-    done: dict[UOp, UOp] = {}
-    for node in ast.toposort():
-        src = tuple(done[source] for source in node.src)
-        if node is memory:
-            done[node] = whole
-        elif node.op is Ops.AFTER and node.src[0] is memory:
-            done[node] = whole.after(*src[1:])
-        elif node.op is Ops.LOAD and node.src[0].op is Ops.AFTER and node.src[0].src[0] is memory:
-            done[node] = UOp(node.op, node.dtype, (src[0], src[1] + offset, *src[2:]), node.arg)
-        elif node.op is Ops.DESCRIPTOR and memory_of(node.src[1]) is memory:
-            done[node] = UOp(node.op, node.dtype, (*src[:2], src[2] + offset), node.arg)
-        else:
-            done[node] = node if src == node.src else UOp(node.op, node.dtype, src, node.arg)
-    return done[ast]
+
+    def change(node: UOp, src: tuple[UOp, ...]) -> UOp | None:
+        if node.op is Ops.AFTER:
+            return whole.after(*src[1:]) if node.src[0] is memory else None
+        if node.op is Ops.DESCRIPTOR:
+            is_of_it = memory_of(node.src[1]) is memory
+            return node.over((*src[:2], src[2] + offset)) if is_of_it else None
+        is_of_it = node.src[0].op is Ops.AFTER and node.src[0].src[0] is memory
+        return node.over((src[0], src[1] + offset, *src[2:])) if is_of_it else None
+
+    return rebuilt(ast, change, (Ops.AFTER, Ops.LOAD, Ops.DESCRIPTOR), {memory: whole})

@@ -172,7 +172,7 @@ def _without_sines(ast: UOp, target: Target) -> UOp:
                 groups.setdefault((node.op, node.dtype, node.ranges), []).append(node)
                 continue
             src = tuple([done[source] for source in node.src])
-            done[node] = node if src == node.src else UOp(node.op, node.dtype, src, node.arg)
+            done[node] = node.over(src)
         for (op, dtype, _), sines in groups.items():
             wide = dtype if dtype.itemsize >= least.itemsize else least
             values = [done[node.src[0]].cast(wide) for node in sines]
@@ -389,7 +389,7 @@ def _widened(node: UOp, src: tuple[UOp, ...], dtype: DType) -> UOp:
     if op is Ops.BITCAST and node.src[0].dtype.scalar is dtype:
         return _to_bits(src[0], dtype).bitcast(node.dtype)
     if not is_ours:
-        return node if src == node.src else UOp(op, node.dtype, src, node.arg)
+        return node.over(src)
     wide = dtypes.float32.vec(lanes)
     if op is Ops.BITCAST:
         return _from_bits(src[0].bitcast(bits.vec(lanes)), dtype)

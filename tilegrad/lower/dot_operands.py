@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from tilegrad.base.dtype import DType, dtypes
 from tilegrad.ir.op import Ops
+from tilegrad.ir.rewrite import rebuilt
 from tilegrad.ir.rules import simplify, terms_of
 from tilegrad.ir.uop import UOp
 from tilegrad.target import MatrixUnit, Target
@@ -91,16 +92,14 @@ def join_operands(ast: UOp, target: Target) -> UOp:
     """`ast` with the operands of uniform dot units joined; units of a width that no instruction has
     become products.
     """
-    done: dict[UOp, UOp] = {}
     if not any(node.op is Ops.WMMA and node.arg.is_dot for node in ast.toposort()):
         return ast
-    for node in ast.toposort():
-        src = tuple(done[source] for source in node.src)
-        made = node if src == node.src else UOp(node.op, node.dtype, src, node.arg)
-        if node.op is Ops.WMMA and node.arg.is_dot and not _is_there(node.dtype):
-            made = _products(made)
-        done[node] = made
-    return simplify(done[ast])
+
+    def change(unit: UOp, src: tuple[UOp, ...]) -> UOp | None:
+        is_none = unit.arg.is_dot and not _is_there(unit.dtype)
+        return _products(unit.over(src)) if is_none else None
+
+    return simplify(rebuilt(ast, change, (Ops.WMMA,)))
 
 
 def _is_there(dtype: DType) -> bool:

@@ -163,4 +163,4 @@ def _copy(
             arg=node.arg if first else next(number),
         )
     src = tuple(at(source) for source in node.src)
-    return node if src == node.src else UOp(op, node.dtype, src, node.arg)
+    return node.over(src)

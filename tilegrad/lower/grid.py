@@ -8,6 +8,7 @@ from tilegrad.base.dtype import AddressSpace, dtypes
 from tilegrad.ir.op import Axis, Ops
 from tilegrad.ir.queries import points_to
 from tilegrad.ir.ranges import pad_range
+from tilegrad.ir.rewrite import rebuilt
 from tilegrad.ir.rules import simplify
 from tilegrad.ir.uop import UOp, pointer_of, prod
 from tilegrad.lower.block_order import order_of_blocks
@@ -83,13 +84,11 @@ def spread_shared(ast: UOp) -> UOp:
     before   STORE(shared(l), i, x)                    l: LOCAL 0..32, shared: 4 floats
     after    STORE(shared, l*4 + i, x)                 shared: 128 floats
     """
-    done: dict[UOp, UOp] = {}
     offsets: dict[UOp, UOp] = {}
-    nodes = ast.toposort()
-    if not any(_is_shared_by_lanes(node) for node in nodes):
+    if not any(_is_shared_by_lanes(node) for node in ast.toposort()):
         return ast
-    for node in nodes:
-        src = tuple([done[source] for source in node.src])
+
+    def change(node: UOp, src: tuple[UOp, ...]) -> UOp | None:
         if _is_shared_by_lanes(node):
             pointer = pointer_of(node)
             lanes = [lane for lane in node.src if lane.axis in _LANES]
@@ -98,17 +97,17 @@ def spread_shared(ast: UOp) -> UOp:
                 offset = lane * size + offset
                 size *= lane.extent.arg
             src = tuple(lane for lane in src if lane not in lanes)
-            done[node] = UOp(node.op, pointer.base.ptr(size, pointer.space), src, node.arg)
             offsets[node] = simplify(offset)
-            continue
-        if node.op is Ops.AFTER and node.src[0] in offsets:
-            offsets[node] = offsets[node.src[0]]
-            done[node] = src[0].after(*src[1:])
-            continue
-        if node.op in (Ops.LOAD, Ops.STORE) and node.src[0] in offsets:
-            src = (src[0], simplify(src[1] + offsets[node.src[0]]), *src[2:])
-        done[node] = node if src == node.src else UOp(node.op, node.dtype, src, node.arg)
-    return done[ast]
+            return UOp(node.op, pointer.base.ptr(size, pointer.space), src, node.arg)
+        if not node.src or node.src[0] not in offsets:
+            return None
+        offset = offsets[node.src[0]]
+        if node.op is Ops.AFTER:
+            offsets[node] = offset
+            return src[0].after(*src[1:])
+        return node.over((src[0], simplify(src[1] + offset), *src[2:]))
+
+    return rebuilt(ast, change, (Ops.DEFINE_LOCAL, Ops.AFTER, Ops.LOAD, Ops.STORE))
 
 
 def _is_shared_by_lanes(node: UOp) -> bool:

@@ -14,7 +14,7 @@ from tilegrad.base.dtype import DType, dtypes
 from tilegrad.ir.matcher import PatternMatcher
 from tilegrad.ir.op import Ops
 from tilegrad.ir.pattern import UPat
-from tilegrad.ir.rewrite import graph_rewrite
+from tilegrad.ir.rewrite import graph_rewrite, rebuilt
 from tilegrad.ir.rules import FOLDING, IDENTITIES, terms_of
 from tilegrad.ir.uop import UOp
 
@@ -33,15 +33,13 @@ def order_sums(ast: UOp) -> UOp:
     before   k + (i*64 + j)             i outermost, k innermost
     after    (i*64 + j) + k
     """
-    nodes = ast.toposort()
-    sums = _OrderedSums(ast.arg.order, nodes)
-    done = sums.done
-    for node in nodes:
-        src = tuple([done[source] for source in node.src])
-        if node.op in (Ops.LOAD, Ops.STORE) and node.index.op is Ops.ADD:
-            src = (src[0], sums.ordered(node.src[1]), *src[2:])
-        done[node] = node if src == node.src else UOp(node.op, node.dtype, src, node.arg)
-    return done[ast]
+    sums = _OrderedSums(ast.arg.order, ast.toposort())
+
+    def change(node: UOp, src: tuple[UOp, ...]) -> UOp | None:
+        is_sum = node.index.op is Ops.ADD
+        return node.over((src[0], sums.ordered(node.src[1]), *src[2:])) if is_sum else None
+
+    return rebuilt(ast, change, (Ops.LOAD, Ops.STORE), sums.done)
 
 
 _Rank = tuple[int, tuple[str, ...], int]

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 
 from tilegrad.base.dtype import AddressSpace, DType, Pointer, dtypes
 from tilegrad.ir.op import Ops
+from tilegrad.ir.rewrite import rebuilt
 from tilegrad.ir.rules import simplify, terms_of
 from tilegrad.ir.uop import UOp
 from tilegrad.target import Target
@@ -79,20 +80,19 @@ def _join_loads(ast: UOp, target: Target) -> UOp:
     if not member:
         return ast
     joined: dict[tuple[Key, int, int], UOp] = {}
-    done: dict[UOp, UOp] = {}
-    for node in nodes:
-        src = tuple([done[source] for source in node.src])
-        if node in member:
-            run, lane = member[node]
-            if run not in joined:
-                count = run[2]
-                start = simplify(src[1] - lane)
-                gate = (src[2].broadcast(count), src[3]) if len(src) == 4 else ()
-                joined[run] = UOp(Ops.LOAD, node.dtype.vec(count), (src[0], start, *gate))
-            done[node] = joined[run].gep(lane)
-        else:
-            done[node] = node if src == node.src else UOp(node.op, node.dtype, src, node.arg)
-    return done[ast]
+
+    def change(load: UOp, src: tuple[UOp, ...]) -> UOp | None:
+        if load not in member:
+            return None
+        run, lane = member[load]
+        if run not in joined:
+            count = run[2]
+            start = simplify(src[1] - lane)
+            gate = (src[2].broadcast(count), src[3]) if len(src) == 4 else ()
+            joined[run] = UOp(Ops.LOAD, load.dtype.vec(count), (src[0], start, *gate))
+        return joined[run].gep(lane)
+
+    return rebuilt(ast, change, (Ops.LOAD,))
 
 
 def _join_stores(ast: UOp, target: Target) -> UOp:
@@ -104,8 +104,7 @@ def _join_stores(ast: UOp, target: Target) -> UOp:
         if sum(source.op is Ops.STORE for source in src) > 1:
             own = {done[source] for source in node.src if users[source] == 1}
             src = _joined([(source, source in own) for source in src], target)
-        new = tuple(src)
-        done[node] = node if new == node.src else UOp(node.op, node.dtype, new, node.arg)
+        done[node] = node.over(tuple(src))
     return done[ast]
 
 

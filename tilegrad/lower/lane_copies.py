@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from tilegrad.base.dtype import dtypes
 from tilegrad.ir.op import Axis, Ops
+from tilegrad.ir.queries import loads_of
 from tilegrad.ir.ranges import gate_loads
 from tilegrad.ir.rules import simplify, terms_of
 from tilegrad.ir.uop import UOp, prod
@@ -87,7 +88,7 @@ class LaneCopy:
 
     def _contiguous(self) -> UOp:
         """The range in which most loads are contiguous; else the last."""
-        loads = [node for node in self.store.value.toposort() if node.op is Ops.LOAD]
+        loads = loads_of(self.store.value)
 
         def moved_by_one(loop: UOp) -> int:
             terms = (terms_of(load.index) for load in loads)

@@ -155,7 +155,7 @@ def _vectorize(ast: UOp, lane: UOp, width: int, target: Target) -> UOp:
             continue
         src = tuple(done[source] for source in node.src)
         if not any(source in depends for source in node.src):
-            done[node] = node if src == node.src else UOp(node.op, node.dtype, src, node.arg)
+            done[node] = node.over(src)
             continue
         made = _wide(node, src, lane, width, target)
         done[node] = made

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator
 from tilegrad.base.dtype import dtypes
 from tilegrad.ir.lengths import is_length
 from tilegrad.ir.op import Axis, Ops
-from tilegrad.ir.queries import memory_of
+from tilegrad.ir.queries import memory_of, nodes_of
 from tilegrad.ir.ranges import replace_ranges
 from tilegrad.ir.rules import simplify, terms_of
 from tilegrad.ir.uop import UOp
@@ -48,7 +48,7 @@ def fit_lengths(ast: UOp, target: Target) -> UOp:
 
 
 def _variables(ast: UOp) -> list[UOp]:
-    return [node for node in ast.toposort() if node.op is Ops.DEFINE_VAR]
+    return nodes_of(ast, Ops.DEFINE_VAR)
 
 
 def _blocks(nodes: Iterable[UOp], loop: UOp) -> UOp | None:

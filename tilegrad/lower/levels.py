@@ -175,7 +175,7 @@ class _ProgramCopy:
                 src += self.loops[source]
             else:
                 src += (self.instead.get(source, source),)
-        made = node if src == node.src else UOp(node.op, node.dtype, src, node.arg)
+        made = node.over(src)
         if made is not node:
             self.instead[node] = made
         return self.write(made)

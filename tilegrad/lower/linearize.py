@@ -225,7 +225,7 @@ class _Emitter:
             else:
                 src.append(alias[source])
         new = tuple(dict.fromkeys(src) if node.op in (Ops.AFTER, Ops.SINK) else src)
-        made = node if new == node.src else UOp(node.op, node.dtype, new, node.arg)
+        made = node.over(new)
         alias[node] = made
         # Nodes that differ only in the effects that one loop closes are equal in the program.
         if made not in self.emitted:

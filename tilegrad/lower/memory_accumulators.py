@@ -324,19 +324,19 @@ def _in_scratch(ast: UOp, reductions: list[_Reduction]) -> UOp:
     """Partial results in scratch: each iteration of the outer loops reduces one block of each
     reduction into it. New loop nests over the parallel loops read the totals.
     """
-    numbers = [node.number for node in ast.toposort() if node.op is Ops.RANGE]
-    scratch = [node.arg for node in ast.toposort() if node.op is Ops.DEFINE_LOCAL]
+    nodes = ast.toposort()
+    scratch = next_number(nodes, Ops.DEFINE_LOCAL)
     loops = list(dict.fromkeys(loop for each in reductions for loop in each.between))
     fresh = {
-        loop: loop.replace(arg=(max(numbers) + count, loop.axis))
-        for count, loop in enumerate(loops, start=1)
+        loop: loop.replace(arg=(number, loop.axis))
+        for number, loop in enumerate(loops, start=next_number(nodes))
     }
     stand_ins: dict[UOp, UOp] = {}
     reads: dict[UOp, UOp] = {}
     for count, each in enumerate(reductions):
         reduce, outer, _, between = each
         owners = [loop for loop in reduce.ranges if loop not in between]
-        memory = _scratch(1 + count + max(scratch, default=-1), reduce.dtype, between, owners)
+        memory = _scratch(scratch + count, reduce.dtype, between, owners)
         position = _flat(between)
         total = _next(each, memory.load(position, dtype=reduce.dtype))
         filled = memory.after(memory.store(position, total).end(*outer, *between))

@@ -16,6 +16,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from tilegrad.base.dtype import dtypes
 from tilegrad.ir.op import Ops
+from tilegrad.ir.queries import next_number
 from tilegrad.ir.uop import UOp
 from tilegrad.target import Target
 
@@ -38,14 +39,14 @@ def peel(program: Sequence[UOp], target: Target) -> list[UOp]:
     program = list(program)
     if not target.has_mask:
         return program
-    number = max((node.number for node in program if node.op is Ops.RANGE), default=0)
+    number = next_number(program)
     position = 0
     while position < len(program):
         loop = program[position]
         end = _end_of_innermost(program, position)
         tests = {} if end is None else _gates(program[position + 1 : end])
         for count in range(1, _MOST_PEELED + 1) if tests else ():
-            shorter = _shorter(loop, count, number + 1)
+            shorter = _shorter(loop, count, number)
             if end is None or shorter is None:
                 break
             opened = _opened(tests, loop, shorter)
@@ -194,7 +195,7 @@ def _visible(program: list[UOp]) -> dict[UOp, bool]:
 def _copied(node: UOp, mapping: dict[UOp, UOp]) -> UOp:
     """`node` with its sources replaced by `mapping`, to which the copy is added."""
     src = tuple([mapping.get(source, source) for source in node.src])
-    made = node if src == node.src else UOp(node.op, node.dtype, src, node.arg)
+    made = node.over(src)
     if made is not node:
         mapping[node] = made
     return made

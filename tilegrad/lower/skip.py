@@ -21,6 +21,7 @@ from collections.abc import Iterable, Iterator, Mapping, Set
 from typing import NamedTuple
 
 from tilegrad.base.dtype import dtypes
+from tilegrad.ir.neutral import is_always
 from tilegrad.ir.op import UNROLLED, Axis, Ops
 from tilegrad.ir.ranges import replace_ranges
 from tilegrad.ir.rules import simplify, terms_of
@@ -145,7 +146,7 @@ def _bounds(value: UOp, nothing: float) -> Iterator[_Bound]:
             left, right = node.src
             for flag in (False, True):
                 closed = {node: UOp.const(dtypes.bool, flag)}
-                if _is_always(simplify(value, closed), nothing):
+                if is_always(simplify(value, closed), nothing):
                     if right.op is Ops.CONST:
                         yield _Bound(left, right.arg, not flag, node)
                     else:
@@ -153,7 +154,7 @@ def _bounds(value: UOp, nothing: float) -> Iterator[_Bound]:
         elif (copy := _copy_of(node)) is not None:
             for hidden in _NOTHING if node.dtype.is_float else (0,):
                 is_open = simplify(value, {node: UOp.const(node.dtype, hidden)})
-                if _is_always(is_open, nothing) and _is_closed(value, node, nothing):
+                if is_always(is_open, nothing) and _is_closed(value, node, nothing):
                     for bound in _bounds(copy.value, hidden):
                         yield _Bound(_at_load(bound.total, copy), bound.limit, bound.is_less)
 
@@ -168,7 +169,7 @@ def _is_closed(value: UOp, load: UOp, nothing: float) -> bool:
         return True
     _, _, instead, gate = load.src
     closed = {load: instead, gate: UOp.const(dtypes.bool, False)}
-    return _is_always(simplify(value, closed), nothing)
+    return is_always(simplify(value, closed), nothing)
 
 
 class _ScratchCopy(NamedTuple):
@@ -218,34 +219,6 @@ def _copy_of(load: UOp) -> _ScratchCopy | None:
         length *= loop.extent.arg
         digits[loop] = simplify(load.index // scale % loop.extent.arg)
     return _ScratchCopy(simplify(store.value, opened), store.index, load.index, digits)
-
-
-_Known = dict[tuple[UOp, float], bool]
-
-
-def _is_always(value: UOp, nothing: float, known: _Known | None = None) -> bool:
-    """Whether `value` is zero, or minus infinity, for any value of the other operands; `known`
-    caches answers.
-    """
-    known = {} if known is None else known
-    key = value, nothing
-    if key not in known:
-        known[key] = _is_made_so(value, nothing, known)
-    return known[key]
-
-
-def _is_made_so(value: UOp, nothing: float, known: _Known) -> bool:
-    if value.op is Ops.CONST:
-        return bool(value.arg == nothing)
-    if value.op is Ops.CAST and value.dtype.is_float and value.src[0].dtype.is_float:
-        return _is_always(value.src[0], nothing, known)
-    if nothing == 0:
-        if value.op in (Ops.EXP, Ops.EXP2, Ops.EXP2_APPROX):
-            return _is_always(value.src[0], -math.inf, known)
-        return value.op is Ops.MUL and any(_is_always(factor, 0, known) for factor in value.src)
-    if value.op is Ops.MUL and value.src[1].op is Ops.CONST and value.src[1].arg > 0:
-        return _is_always(value.src[0], nothing, known)
-    return value.op is Ops.ADD and any(_is_always(term, nothing, known) for term in value.src)
 
 
 def _trim_fills(ast: UOp) -> UOp:

@@ -15,6 +15,7 @@ from collections.abc import Iterator, Sequence
 
 from tilegrad.base.dtype import AddressSpace, DType, Pointer, dtypes
 from tilegrad.ir.op import Ops
+from tilegrad.ir.rewrite import rebuilt
 from tilegrad.ir.rules import terms_of
 from tilegrad.ir.uop import UOp
 from tilegrad.ir.vector_lanes import LEAST_ROWS
@@ -199,13 +200,7 @@ def _transposed(pointer: UOp, chunk: Sequence[UOp], size: int, rows: Rows) -> di
 
 
 def _with_stores(ast: UOp, new: dict[UOp, UOp]) -> UOp:
-    done: dict[UOp, UOp] = {}
-    now = done.__getitem__
-    for node in ast.toposort():
-        src = tuple(map(now, node.src))
-        if node.op in (Ops.END, Ops.SINK, Ops.AFTER):
-            src = tuple(dict.fromkeys(src))
-        done[node] = new.get(node) or (
-            node if src == node.src else UOp(node.op, node.dtype, src, node.arg)
-        )
-    return done[ast]
+    def change(node: UOp, src: tuple[UOp, ...]) -> UOp | None:
+        return new.get(node) if node.op is Ops.STORE else node.over(tuple(dict.fromkeys(src)))
+
+    return rebuilt(ast, change, (Ops.STORE, Ops.END, Ops.SINK, Ops.AFTER))

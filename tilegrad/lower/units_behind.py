@@ -100,7 +100,7 @@ def _behind(program: list[UOp], run: Sequence[int]) -> list[UOp]:
 
     def write(node: UOp) -> None:
         src = tuple([made.get(source, source) for source in node.src])
-        made[node] = node if src == node.src else UOp(node.op, node.dtype, src, node.arg)
+        made[node] = node.over(src)
         written.setdefault(made[node])
 
     accumulator = program[run[0] + 1].src[0]

@@ -9,12 +9,14 @@ the two operands of an exchange are the same two numbers for both lanes, and the
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable
 from typing import NamedTuple
 
 from tilegrad.base.dtype import AddressSpace, Pointer, dtypes
 from tilegrad.ir.op import Axis, Ops
 from tilegrad.ir.queries import memory_of, next_number
+from tilegrad.ir.rewrite import rebuilt
 from tilegrad.ir.uop import UOp, pointer_of, prod
 from tilegrad.target import Target
 
@@ -120,37 +122,29 @@ def _rewritten(ast: UOp, meetings: list[_Meeting], warp: int) -> UOp:
     reduces = {meeting.reduce: meeting for meeting in meetings}
     stores = {meeting.store: meeting for meeting in meetings if meeting.lanes > warp}
     memories = {meeting.memory: meeting for meeting in meetings if meeting.lanes > warp}
-    nodes = ast.toposort()
-    number = next_number(nodes)
+    numbers = itertools.count(next_number(ast.toposort()))
     done: dict[UOp, UOp] = {}
-    for node in nodes:
-        src = tuple([done[source] for source in node.src])
+
+    def change(node: UOp, src: tuple[UOp, ...]) -> UOp | None:
         if node in stores:
-            lane, warps = done[node.src[1]], warp
+            lane = src[1]
             total = _exchanged(src[2], stores[node].reduce.arg, warp)
-            done[node] = src[0].store(lane // warps, total, (lane % warps).eq(0))
-            continue
+            return src[0].store(lane // warp, total, (lane % warp).eq(0))
         if node in memories:
             pointer = pointer_of(node)
             size = memories[node].lanes // warp
-            done[node] = UOp(node.op, pointer.base.ptr(size, pointer.space), src, node.arg)
-            continue
+            return UOp(node.op, pointer.base.ptr(size, pointer.space), src, node.arg)
         if node.op is Ops.AFTER and node.src[0] in memories:
-            done[node] = src[0].after(*src[1:])
-            continue
-        if node in reduces:
-            meeting = reduces[node]
-            if meeting.lanes <= warp:
-                partial = done[meeting.store.value]
-                done[node] = _exchanged(partial, node.arg, meeting.lanes)
-            else:
-                again = UOp.range(meeting.lanes // warp, number, Axis.UNROLL)
-                number += 1
-                value = src[0].src[0].load(again)
-                done[node] = UOp(Ops.REDUCE, node.dtype, (value, again), node.arg)
-            continue
-        done[node] = node if src == node.src else UOp(node.op, node.dtype, src, node.arg)
-    return done[ast]
+            return src[0].after(*src[1:])
+        if node not in reduces:
+            return None
+        meeting = reduces[node]
+        if meeting.lanes <= warp:
+            return _exchanged(done[meeting.store.value], node.arg, meeting.lanes)
+        again = UOp.range(meeting.lanes // warp, next(numbers), Axis.UNROLL)
+        return UOp(Ops.REDUCE, node.dtype, (src[0].src[0].load(again), again), node.arg)
+
+    return rebuilt(ast, change, (Ops.STORE, Ops.DEFINE_LOCAL, Ops.AFTER, Ops.REDUCE), done)
 
 
 def _exchanged(value: UOp, function: Ops, count: int) -> UOp:

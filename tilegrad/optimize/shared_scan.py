@@ -15,6 +15,7 @@ from tilegrad.base.dtype import dtypes
 from tilegrad.base.errors import OptError
 from tilegrad.ir.op import Axis, Ops
 from tilegrad.ir.queries import next_number
+from tilegrad.ir.rewrite import rebuilt
 from tilegrad.ir.rules import simplify
 from tilegrad.ir.uop import UOp
 from tilegrad.optimize.opt import Opt
@@ -83,16 +84,11 @@ class _Scanner:
     def rewritten(self, ast: UOp, loop: UOp) -> UOp:
         width, warp = self.own.extent.arg, self.lane.extent.arg
         position = simplify(self.rest * (warp * width) + self.lane * width + self.own)
-        done: dict[UOp, UOp] = {loop: position}
-        for node in ast.toposort():
-            if node in done:
-                continue
-            src = tuple([done[source] for source in node.src])
-            if node.op is Ops.PREFIX and loop in node.src[1:]:
-                done[node] = self._shared(src[0], *node.arg)
-            else:
-                done[node] = node if src == node.src else UOp(node.op, node.dtype, src, node.arg)
-        return simplify(done[ast])
+
+        def change(scan: UOp, src: tuple[UOp, ...]) -> UOp | None:
+            return self._shared(src[0], *scan.arg) if loop in scan.src[1:] else None
+
+        return simplify(rebuilt(ast, change, (Ops.PREFIX,), {loop: position}))
 
     def _shared(self, value: UOp, function: Ops, count: int) -> UOp:
         """A scan of `value` by the lanes together."""

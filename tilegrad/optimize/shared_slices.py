@@ -115,7 +115,7 @@ class _Sharer:
         if node in found.memories or memory_behind(node) in found.memories:
             # Whatever is read of it is read elsewhere now.
             return node
-        return node if src == node.src else UOp(node.op, node.dtype, src, node.arg)
+        return node.over(src)
 
     def _own(self, memory: UOp) -> UOp:
         """What a lane would store to `memory`: 0 behind the end of a row."""

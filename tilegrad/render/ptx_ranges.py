@@ -35,7 +35,7 @@ def join_ranges(program: Sequence[UOp]) -> list[UOp]:
     made: dict[UOp, None] = {}
     for node in program:
         src = tuple([done.get(source, source) for source in node.src])
-        new = node if src == node.src else UOp(node.op, node.dtype, src, node.arg)
+        new = node.over(src)
         if node.op is Ops.AND and node.dtype is dtypes.bool:
             new = _joined(new)
             for each in new.toposort():

@@ -9,7 +9,7 @@ from typing import Any
 
 from tilegrad.base.dtype import dtypes
 from tilegrad.ir.op import Axis, Ops
-from tilegrad.ir.queries import next_number
+from tilegrad.ir.queries import next_number, reductions_of
 from tilegrad.ir.ranges import replace_ranges
 from tilegrad.ir.rules import simplify, terms_of
 from tilegrad.ir.uop import UOp
@@ -28,17 +28,14 @@ def share_loops(ast: UOp) -> UOp:
     before   REDUCE(x, r1), REDUCE(x * x, r2)
     after    REDUCE(x, r1), REDUCE(x * x, r1)
     """
-    reductions = [node for node in ast.toposort() if node.op is Ops.REDUCE]
+    reductions = reductions_of(ast)
     if len(reductions) < 2:
         return ast
     groups: dict[Any, list[UOp]] = {}
     for reduce in reductions:
         extents = tuple(loop.extent for loop in reduce.src[1:])
         groups.setdefault((extents, reduce.ranges), []).append(reduce)
-    needs = {
-        reduce: [other for other in reduce.toposort() if other.op is Ops.REDUCE]
-        for reduce in reductions
-    }
+    needs = {reduce: reductions_of(reduce) for reduce in reductions}
     loop_of = {reduce: reduce for reduce in reductions}
     for group in groups.values():
         for position, reduce in enumerate(group):

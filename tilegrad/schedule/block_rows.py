@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from tilegrad.ir.op import Axis, Ops
-from tilegrad.ir.queries import below_casts
+from tilegrad.ir.queries import below_casts, loads_of
 from tilegrad.ir.uop import UOp
 from tilegrad.schedule.cost import extent_product
 from tilegrad.schedule.online_reductions import Row
@@ -125,7 +125,7 @@ def _shares(reduction: UOp, row: UOp) -> bool:
 
 def _shared_loads(reduction: UOp, around: set[UOp]) -> list[UOp]:
     """The loads of a product from global memory that are invariant in the rows."""
-    loads = [node for node in reduction.src[0].toposort() if node.op is Ops.LOAD]
+    loads = loads_of(reduction.src[0])
     return [
         load for load in loads if load.src[0].op is Ops.DEFINE_GLOBAL and not around <= load.ranges
     ]

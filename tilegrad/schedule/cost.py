@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tilegrad.base.dtype import dtypes
+from tilegrad.base.forgetful_tables import Bounded
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp, prod
 from tilegrad.schedule.kernel_graphs import maximum_shape
@@ -34,7 +35,7 @@ MOST_INSTRUCTIONS = 2000
 # Shapes whose numbers of elements are known.
 _MOST_KNOWN = 4096
 # Shapes of integers and their numbers of elements: few, and asked for again and again.
-_known: dict[tuple[Any, ...], int] = {}
+_known: Bounded[tuple[Any, ...], int] = Bounded(_MOST_KNOWN)
 
 
 def flops_of(node: UOp) -> int:
@@ -65,9 +66,7 @@ def elements(node: UOp) -> int:
     if found is None:
         found = int(prod(maximum_shape(shape)))
         if all(type(size) is int for size in shape):
-            if len(_known) >= _MOST_KNOWN:
-                _known.clear()
-            _known[shape] = found
+            _known.put(shape, found)
     return found
 
 

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from tilegrad.ir.op import Ops
+from tilegrad.ir.queries import nodes_of
 from tilegrad.ir.rules import simplify
 from tilegrad.ir.uop import UOp
 
@@ -45,7 +46,7 @@ def _narrow(ranges: dict[UOp, tuple[int, int]], distance: Any) -> None:
     if isinstance(distance, int) or distance.vmin >= 0:
         return
     distance = simplify(distance)
-    variables = [node for node in distance.toposort() if node.op is Ops.DEFINE_VAR]
+    variables = nodes_of(distance, Ops.DEFINE_VAR)
     if len(variables) != 1:
         return
     (variable,) = variables

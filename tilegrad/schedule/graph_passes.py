@@ -83,7 +83,7 @@ def _each(ops: Collection[Ops], rewrite: Rewrite) -> Pass:
             fresh = node
             if made:
                 src = tuple([made.get(source, source) for source in node.src])
-                fresh = node if src == node.src else node.replace(src=src)
+                fresh = node.over(src)
             if node.op in ops:
                 fresh = rewrite(fresh, devices) or fresh
             if fresh is node:

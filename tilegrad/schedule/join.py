@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from tilegrad.ir.args import KernelInfo
 from tilegrad.ir.op import Ops
-from tilegrad.ir.queries import loads_of
+from tilegrad.ir.queries import loads_of, nodes_of, reductions_of
 from tilegrad.ir.uop import UOp
 from tilegrad.schedule.cost import extent_product
 
@@ -146,13 +146,13 @@ def _beside_reductions(b: UOp, a: UOp) -> set[UOp]:
     """
     written = {store.src[0] for store in a.src}
     found = {load for load in loads_of(b) if load.src[0] in written}
-    reductions = [node for node in b.toposort() if node.op is Ops.REDUCE] if found else []
+    reductions = reductions_of(b) if found else []
     return found.difference(*(reduction.toposort() for reduction in reductions))
 
 
 def _ranges(ast: UOp) -> list[UOp]:
     position = {number: rank for rank, number in enumerate(ast.arg.order)}
-    found = [node for node in ast.toposort() if node.op is Ops.RANGE]
+    found = nodes_of(ast, Ops.RANGE)
     return sorted(found, key=lambda node: position[node.number])
 
 

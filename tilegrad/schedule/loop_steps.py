@@ -176,7 +176,7 @@ def _values(
     for node in toposort([arg.value(output) for output in outputs]):
         if node not in made:
             src = tuple([made[source] for source in node.src])
-            made[node] = node if src == node.src else node.replace(src=src)
+            made[node] = node.over(src)
         if node in rows:
             output = rows[node]
             value = shaped(made[node], arg.value(output).shape)

@@ -212,7 +212,7 @@ class _Slicer:
                 return None
             src.append(made)
         new = tuple(src)
-        return node if new == node.src else UOp(node.op, node.dtype, new, node.arg)
+        return node.over(new)
 
     def _reduce(self, reduction: UOp) -> None:
         """Make a reduction of the row: of the slices so far, and of all."""

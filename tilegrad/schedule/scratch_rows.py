@@ -16,7 +16,7 @@ from collections.abc import Iterable, Sequence, Set
 from typing import NamedTuple
 
 from tilegrad.ir.op import Axis, Ops
-from tilegrad.ir.queries import bytes_of
+from tilegrad.ir.queries import bytes_of, loads_of
 from tilegrad.ir.rules import terms_of
 from tilegrad.ir.uop import UOp, toposort
 from tilegrad.schedule.block_rows import is_worth_slicing, slice_of_block
@@ -257,7 +257,7 @@ def _is_filled_contiguously(nodes: Iterable[UOp]) -> bool:
         if node.op is not Ops.END or node.src[0].op is not Ops.STORE:
             continue
         value, own = node.src[0].value, set(node.src[1:])
-        loads = [each for each in value.toposort() if each.op is Ops.LOAD]
+        loads = loads_of(value)
         if any(each.op is Ops.REDUCE and own & each.ranges for each in value.toposort()):
             continue
         last = node.src[-1]

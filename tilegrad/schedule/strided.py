@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from tilegrad.base.dtype import dtypes
+from tilegrad.ir.neutral import is_always
 from tilegrad.ir.op import Axis, Ops
 from tilegrad.ir.queries import next_number
 from tilegrad.ir.ranges import pad_range, replace_ranges
@@ -90,7 +91,7 @@ def _find(ast: UOp, order: Sequence[UOp]) -> _Strided | None:
         if reductions and all(
             node.arg is Ops.ADD
             and (_steps(node) >= _LONG or _is_filled(node, found, order[-1]))
-            and _is_nothing(simplify(node.src[0], closed), {})
+            and is_always(simplify(node.src[0], closed), 0)
             for node in reductions
         ):
             return found
@@ -129,15 +130,3 @@ def _read(condition: UOp, order: Sequence[UOp]) -> _Strided | None:
 
 def _steps(reduce: UOp) -> int:
     return int(prod(each.vmax + 1 for each in reduce.src[1:]))
-
-
-def _is_nothing(value: UOp, known: dict[UOp, bool]) -> bool:
-    """Whether a term adds nothing: it is zero, or a product with a zero that a gate put there. What
-    the other factor is does not matter, as the padding was one of the product. `known` has the
-    answers so far.
-    """
-    if value.op is Ops.MUL:
-        if value not in known:
-            known[value] = any(_is_nothing(factor, known) for factor in value.src)
-        return known[value]
-    return value.op is Ops.CONST and bool(value.arg == 0)

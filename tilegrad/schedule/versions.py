@@ -109,7 +109,7 @@ def store_old_versions(sink: UOp, nodes: Sequence[UOp]) -> tuple[UOp, dict[UOp, 
                     stored = UOp(Ops.CONTIGUOUS, stored.dtype, (stored,))
                     came_from.setdefault(stored, source)
             sources.append(stored)
-        made[node] = node if tuple(sources) == node.src else node.replace(src=tuple(sources))
+        made[node] = node.over(tuple(sources))
         came_from.setdefault(made[node], node)
     return made[sink], came_from
 

@@ -79,14 +79,12 @@ def answer(job: Mapping[str, Any], graph: bytes, backend: Backend | None) -> Mes
     """The fields of a kernel, the work that it took, and its binary; no fields if it cannot be made
     here as it would be there.
     """
-    nodes: list[UOp] = []
-    for op, dtype, positions, arg in pickle.loads(graph):
-        nodes.append(UOp(op, dtype, tuple([nodes[position] for position in positions]), arg))
-    if backend is None or kernel_key(nodes[-1], backend) != job["key"]:
+    ast: UOp = pickle.loads(graph)
+    if backend is None or kernel_key(ast, backend) != job["key"]:
         return {}, b""
     before = asdict(counters)
     try:
-        kernel = make_kernel(nodes[-1], backend, job["key"])
+        kernel = make_kernel(ast, backend, job["key"])
     except (TilegradError, ImportError, OSError):
         # The process that asked meets the same, and says where.
         return {}, b""

@@ -26,24 +26,13 @@ from tilegrad.base.forks import held_at_fork
 from tilegrad.base.trace import counters
 from tilegrad.engine.build.pipeline import CompiledKernel, Job, kernel_from
 from tilegrad.engine.child import end_children, read_message, start_child, write_message
-from tilegrad.ir.uop import UOp
 
-__all__ = ["Helper", "Helpers", "begin", "end", "graph_bytes", "taken"]
+__all__ = ["Helper", "Helpers", "begin", "end", "taken"]
 
 # When this process has nothing left to do, a helper that gives nothing for so long is given up.
 _PATIENCE_S = 60.0
 # Kernels from which on a plan is shared with helpers that are not loaded yet, and that are.
 _WORTH_STARTING, _WORTH_SHARING = 8, 2
-
-
-def graph_bytes(ast: UOp) -> bytes:
-    """A graph as pickled rows, sources by the number of their row: pickling nodes would recurse."""
-    number = {node: position for position, node in enumerate(ast.toposort())}
-    rows = [
-        (node.op, node.dtype, tuple([number[source] for source in node.src]), node.arg)
-        for node in number
-    ]
-    return pickle.dumps(rows, protocol=pickle.HIGHEST_PROTOCOL)
 
 
 class _SharedJobs:
@@ -156,7 +145,7 @@ class Helper:
             while (job := shared.take(self)) is not None:
                 sent.append(job.key)
                 fields = {"key": job.key, "device": job.device, "switches": shared.switches}
-                write_message(self.process.stdin, fields, graph_bytes(job.ast))
+                write_message(self.process.stdin, fields, pickle.dumps(job.ast))
             if not sent:
                 return
             answer = read_message(self.process.stdout)

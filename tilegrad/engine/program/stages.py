@@ -9,6 +9,7 @@ from tilegrad.base.config import config
 from tilegrad.base.trace import trace
 from tilegrad.ir.definition import Stage
 from tilegrad.ir.op import Ops
+from tilegrad.ir.queries import nodes_of
 from tilegrad.ir.rules import terms_of
 from tilegrad.ir.shape_tracker import ShapeTracker
 from tilegrad.ir.spec import verify
@@ -124,7 +125,7 @@ def _with_last_slot(program: list[UOp], ast: UOp) -> list[UOp]:
     """
     if all(node.op is not Ops.DEFINE_VAR for node in program):
         return program
-    slots = [node for node in ast.toposort() if node.op is Ops.DEFINE_GLOBAL]
+    slots = nodes_of(ast, Ops.DEFINE_GLOBAL)
     last = max(slots, key=lambda node: node.arg)
     used = [node.arg for node in program if node.op is Ops.DEFINE_GLOBAL]
     return program if last.arg in used else [last, *program]

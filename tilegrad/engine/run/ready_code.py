@@ -23,6 +23,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from tilegrad.base.dtype import DType
+from tilegrad.base.flat_code import FlatCode
 from tilegrad.base.trace import GlobalCounters
 from tilegrad.runtime.allocator import LRUAllocator
 from tilegrad.runtime.buffer import Buffer, over
@@ -91,34 +92,20 @@ def written_run(text: RunText, allocator: LRUAllocator, slowly: Callable[..., An
     lines.append("finally:")
     writer.give_back(text, is_small=is_small)
     lines.append(f"return [{', '.join(text.outputs)}]")
-    source = "\n ".join(["def run(i, v):", *lines])
-    exec(compile(source, "<run>", "exec"), writer.names)
-    run: PlanRun = writer.names["run"]
+    run: PlanRun = writer.function("run(i, v)", "run")
     return run
 
 
-class _RunWriter:
-    """The lines of the function, and the objects that these name."""
+class _RunWriter(FlatCode):
+    """The lines of the function."""
 
     def __init__(self, allocator: LRUAllocator, slowly: Callable[..., Any]) -> None:
+        super().__init__(
+            allocator=allocator, blank=object.__new__, Buffer=Buffer, clock=time.perf_counter,
+            counters=GlobalCounters, most=allocator.most_quick, over=over, slowly=slowly,
+            take_memory=GlobalCounters.take_memory,
+        )  # fmt: skip
         self.allocator = allocator
-        self.lines: list[str] = []
-        self.names: dict[str, Any] = {
-            "allocator": allocator,
-            "blank": object.__new__,
-            "Buffer": Buffer,
-            "clock": time.perf_counter,
-            "counters": GlobalCounters,
-            "most": allocator.most_quick,
-            "over": over,
-            "slowly": slowly,
-            "take_memory": GlobalCounters.take_memory,
-        }
-
-    def name(self, value: Any) -> str:
-        name = f"k{len(self.names)}"
-        self.names[name] = value
-        return name
 
     def take_small(self, blocks: Blocks) -> None:
         """Take blocks that wait for reuse, and make the results."""

@@ -23,6 +23,7 @@ from tilegrad.engine.child import own_pipes, read_message, write_message
 from tilegrad.engine.program.estimate import estimate
 from tilegrad.engine.program.stages import to_program
 from tilegrad.ir.op import Axis, Ops
+from tilegrad.ir.queries import reductions_of
 from tilegrad.ir.ranges import replace_ranges
 from tilegrad.ir.text import parse
 from tilegrad.ir.uop import UOp, prod
@@ -189,7 +190,7 @@ class _Bench:
 
 def _depth(ast: UOp) -> int:
     """The number of values in the longest reduction."""
-    reductions = [node for node in ast.toposort() if node.op is Ops.REDUCE]
+    reductions = reductions_of(ast)
     return max(
         (int(prod(loop.extent.vmax for loop in each.src[1:])) for each in reductions), default=1
     )

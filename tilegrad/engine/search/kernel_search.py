@@ -26,6 +26,7 @@ from pathlib import Path
 from tilegrad.base import cache
 from tilegrad.base.config import config
 from tilegrad.base.errors import DataError, OptError
+from tilegrad.base.forgetful_tables import Bounded
 from tilegrad.base.forks import held_at_fork
 from tilegrad.base.trace import counters
 from tilegrad.device.backend import Backend
@@ -67,8 +68,7 @@ _HEADER = "# tilegrad findings: key, kernel, Opts, microseconds of the default a
 _lock = held_at_fork(threading.RLock(), 20)
 _children: Children | None = None
 _files: dict[str, tuple[str, dict[str, Finding]]] = {}
-_warned: set[str] = set()
-_MOST_WARNED = 4096
+_warned: Bounded[str, None] = Bounded(4096)
 
 
 class InChildren(Measure):
@@ -357,10 +357,8 @@ def _is_legal(kernel: UOp, finding: Finding, target: Target) -> bool:
 
 
 def _warn(key: str, text: str) -> None:
-    if len(_warned) >= _MOST_WARNED:
-        _warned.clear()
     if key not in _warned:
-        _warned.add(key)
+        _warned.put(key, None)
         warnings.warn(text, RuntimeWarning, stacklevel=3)
 
 

@@ -14,27 +14,34 @@ from tilegrad.tensor.calls.uploads import can_upload, uploaded
 from tilegrad.tensor.handle.core import device_of
 from tilegrad.tensor.storage.host_readable import known_elements
 
-__all__ = ["counts_of", "distinct_values"]
+__all__ = ["counts_of", "distinct_values", "small_values"]
 
 # Elements, and counts of them, that the host goes through.
 _MOST = 1 << 14
 
 
-def _integers(tensor: Any) -> Any | None:
-    """The values of a small tensor of integers, computed now; None where kernels are to count."""
+def small_values(tensor: Any, most: int) -> Any | None:
+    """The elements of a tensor of at most `most`, as memory has them, computed now; None where
+    kernels are to find out, as for one in memory that the host cannot reach, or where a graph is
+    made.
+    """
     size = 1
     for length in tensor.shape:
         if length.__class__ is not int:
             return None
         size *= length
-    if not 0 < size <= _MOST or tensor._symbols or not tensor.dtype.is_int:
-        return None
-    if not can_upload(device_of(tensor)):
+    if not 0 < size <= most or tensor._symbols or not can_upload(device_of(tensor)):
         return None
     bits = known_elements(tensor)
     if bits is None:
         tensor.realize()
         bits = known_elements(tensor)
+    return bits
+
+
+def _integers(tensor: Any) -> Any | None:
+    """The values of a small tensor of integers."""
+    bits = small_values(tensor, _MOST) if tensor.dtype.is_int else None
     return None if bits is None else bits.copy().view(tensor.dtype.name)
 
 

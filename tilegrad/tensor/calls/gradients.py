@@ -191,6 +191,12 @@ class _Below:
         self.targets: dict[int, Any] = {}
         self.bases: list[UOp] = []
         self.is_plain = True
+        flowing = self._find_calls(loss)
+        if self.is_plain:
+            self._sign(flowing, wanted)
+
+    def _find_calls(self, loss: Call) -> set[Input]:
+        """Find the calls; what a gradient may reach."""
         calls: list[Call] = []
         # What a gradient may reach. The last call first: of each is known then who takes it.
         flowing: set[Input] = {loss}
@@ -207,7 +213,7 @@ class _Below:
             is_seen = node is not None and (is_watched(node) or region_of(node) is not None)
             if is_seen or len(calls) > _MOST_CALLS:
                 self.is_plain = False
-                return
+                break
             inputs = call.inputs or ()
             if call in flowing:
                 flowing.update([inputs[at] for at in call.template.flowing(call.slot)])
@@ -217,9 +223,14 @@ class _Below:
                     heappush(last, (-each.serial, each))
         calls.reverse()
         self.calls = calls
+        return flowing
+
+    def _sign(self, flowing: set[Input], wanted: Sequence[Any] | None) -> None:
+        """Find the leaves and their targets, of those `wanted`, and the signature."""
+        calls = self.calls
         numbers: dict[Any, int] = {call: number for number, call in enumerate(calls)}
         self.numbers = numbers
-        key: list[Any] = [len(calls), device]
+        key: list[Any] = [len(calls), self.device]
         self.is_sized = any(call.pattern is not None for call in calls)
         leaves = self.leaves
         for call in calls:

@@ -9,9 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tilegrad.tensor.calls.uploads import can_upload
-from tilegrad.tensor.handle.core import device_of
-from tilegrad.tensor.storage.host_readable import known_elements
+from tilegrad.tensor.calls.counted import small_values
 
 __all__ = ["mask_values", "ranks_of_true"]
 
@@ -20,20 +18,8 @@ _MOST_ELEMENTS = 1 << 16
 
 
 def mask_values(mask: Any) -> Any | None:
-    """The values of a small mask as an array of bools, computed now; None where kernels are to find
-    out, as for a large mask, one in memory that the host cannot reach, or where a graph is made.
-    """
-    size = 1
-    for length in mask.shape:
-        if length.__class__ is not int:
-            return None
-        size *= length
-    if not 0 < size <= _MOST_ELEMENTS or mask._symbols or not can_upload(device_of(mask)):
-        return None
-    bits = known_elements(mask)
-    if bits is None:
-        mask.realize()
-        bits = known_elements(mask)
+    """The values of a small mask as an array of bools, as `small_values`."""
+    bits = small_values(mask, _MOST_ELEMENTS)
     return None if bits is None else bits != 0
 
 

@@ -9,6 +9,7 @@ from typing import Any
 from weakref import ref
 
 from tilegrad.base.config import current_config
+from tilegrad.base.forgetful_tables import Bounded
 from tilegrad.base.origin import call_site, composing
 from tilegrad.engine.run.run import record_of_thread
 from tilegrad.ir.graph_templates import Template
@@ -26,8 +27,7 @@ __all__ = ["alias", "can_postpone", "postponed", "postponed_siblings", "share_st
 blank = object.__new__
 # By dtype, shape and whether a gradient is required: another tensor of the same value. The first
 # one of each dtype is also known without its shape.
-_aliases: dict[tuple[Any, ...], WaitingKind] = {}
-_MOST_ALIASES = 4096
+_aliases: Bounded[tuple[Any, ...], WaitingKind] = Bounded(4096)
 _SAME = Template([], [], (0,), 1, is_view=True)
 
 
@@ -132,13 +132,11 @@ def alias(tensor: Any) -> Any:
     key = call.dtype, call.shape, requires_grad
     kind = _aliases.get(key)
     if kind is None:
-        if len(_aliases) >= _MOST_ALIASES:
-            _aliases.clear()
         same = Result(0, requires_grad, 0, 0, call.shape, call.dtype)
         # One number for all shapes: that of an alias follows from its input.
         first = _aliases.get((call.dtype, requires_grad))
         number = next_number() if first is None else first.number
-        kind = _aliases[key] = WaitingKind(_SAME, same, number)
+        kind = _aliases.put(key, WaitingKind(_SAME, same, number))
         _aliases.setdefault((call.dtype, requires_grad), kind)
     entry = composing.entry or call_site(sys._getframe(1))
     return postponed(pool, kind, tensor, (call,), entry, [tensor])

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from tilegrad.base.dtype import default_dtypes
+from tilegrad.base.forgetful_tables import Bounded
 from tilegrad.engine.run.run import record_of_thread
 from tilegrad.ir.op import Ops
 from tilegrad.tensor.calls.arguments import records_gradients
@@ -80,13 +81,13 @@ class RecentCalls:
     __slots__ = ("_are_copies", "_of_numbers", "_of_sizes", "known")
 
     def __init__(self) -> None:
-        self.known: dict[Short, RecentCall] = {}
+        self.known: Bounded[Short, RecentCall] = Bounded(_MOST)
         # Of those with a template for all numbers, or for all sizes, one by its short signature
         # without these.
-        self._of_numbers: dict[Short, RecentCall] = {}
-        self._of_sizes: dict[Short, RecentCall] = {}
+        self._of_numbers: Bounded[Short, RecentCall] = Bounded(_MOST)
+        self._of_sizes: Bounded[Short, RecentCall] = Bounded(_MOST)
         # Of those that reshape a view, by how that looks at its storage: whether they copy.
-        self._are_copies: dict[tuple[Short, int, Any], bool] = {}
+        self._are_copies: Bounded[tuple[Short, int, Any], bool] = Bounded(_MOST)
 
     def alike(self, short: Short, inputs: Inputs) -> tuple[RecentCall | None, Inputs]:
         """What `known` would have, of a call that came with other numbers or at other sizes only,
@@ -108,7 +109,7 @@ class RecentCalls:
                     came = unknowns in pattern.known
                     last = last.at(pattern.at(unknowns))
                     if came:
-                        _put(self.known, short, last)
+                        self.known.put(short, last)
                     return last, inputs
         return None, inputs
 
@@ -134,11 +135,11 @@ class RecentCalls:
             return
         made = RecentCall(config, template, operands)
         if made.constants:
-            _put(self._of_numbers, without_numbers(short)[0], made)
+            self._of_numbers.put(without_numbers(short)[0], made)
         elif is_known:
-            _put(self.known, short, made)
+            self.known.put(short, made)
         elif made.kind.pattern is not None:
-            _put(self._of_sizes, without_sizes(short, inputs)[0], made)
+            self._of_sizes.put(without_sizes(short, inputs)[0], made)
 
     def forget(self) -> None:
         """Forget the calls of one size."""
@@ -149,7 +150,7 @@ class RecentCalls:
         path = 0 if operand._alias is None else operand._alias[1]
         steps = _steps(operand._call, path)
         if steps is not None:
-            _put(self._are_copies, (short, path, steps), is_copy)
+            self._are_copies.put((short, path, steps), is_copy)
 
     def copies(self, short: Short, call: RecentCall, operand: Any) -> bool | None:
         """Whether a view that `call` made of another operand is a copy of this one, whose elements
@@ -159,12 +160,6 @@ class RecentCalls:
         if not path or (path.__class__ is int and not call.has_reshape):
             return False
         return self._are_copies.get((short, path, _steps(operand._call, path)))
-
-
-def _put(known: dict[Any, Any], key: Any, value: Any) -> None:
-    if len(known) >= _MOST:
-        known.clear()
-    known[key] = value
 
 
 def _steps(call: Call | None, path: Any) -> tuple[Any, ...] | None:

@@ -13,6 +13,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+from tilegrad.base.forgetful_tables import Bounded
 from tilegrad.base.recent import Recent
 from tilegrad.ir.graph_templates import Template
 from tilegrad.ir.sized_templates import SizedTemplate, sized_template
@@ -84,7 +85,7 @@ class Pattern:
         self._example = example
         self._refused: set[int] = set()
         self.numbers = [next_number() for _ in example.results]
-        self.known: dict[Sizes, MethodTemplate] = {}
+        self.known: Bounded[Sizes, MethodTemplate] = Bounded(_MOST_KNOWN)
 
     @staticmethod
     def is_unknown(size: int) -> bool:
@@ -162,9 +163,7 @@ class Pattern:
                 results.append(Result(*result[:4], shape, result.dtype))
                 waiting.append(kind.at(template, shape, number, self))
             found = MethodTemplate(template, (*results,), *example[2:7], (*waiting,), example[8])
-            if len(self.known) >= _MOST_KNOWN:
-                self.known.clear()
-            self.known[values] = found
+            self.known.put(values, found)
         return found
 
     def graph_at(self, values: Sizes) -> Template:

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+from tilegrad.base.forgetful_tables import Bounded
 from tilegrad.ir.graph_templates import Template
 from tilegrad.ir.sized_templates import SizedTemplate, sized_template
 from tilegrad.ir.uop import UOp
@@ -68,17 +69,15 @@ class SizedBackward(Pattern):
         # The steps have the origins of the bearers, which live as long as these.
         self._first, self._bearers = first, bearers
         self._refused = set()
-        self.gradients: dict[Sizes, Backward] = {}
+        self.gradients: Bounded[Sizes, Backward] = Bounded(_MOST_KNOWN)
 
     def gradients_at(self, values: Sizes) -> Backward:
         """The gradients at these sizes."""
         found = self.gradients.get(values)
         if found is None:
-            if len(self.gradients) >= _MOST_KNOWN:
-                self.gradients.clear()
             graph = self.template.at(values)
             found = Backward(graph, self._first.targets, self._first.constants, self)
-            self.gradients[values] = found
+            self.gradients.put(values, found)
         return found
 
     def graph_at(self, values: Sizes) -> Template:

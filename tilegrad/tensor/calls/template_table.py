@@ -7,12 +7,12 @@ push no template out. Two kinds of template serve many signatures: one for all v
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Mapping, Sequence
 from types import FrameType
 from typing import Any
 
 from tilegrad.base.dtype import DType
+from tilegrad.base.forgetful_tables import Bounded, SecondTime
 from tilegrad.tensor.calls.arguments import HEAD, add_arguments
 from tilegrad.tensor.calls.recorded import MethodTemplate, recorded, recorded_with_numbers
 from tilegrad.tensor.calls.sized import of_sizes, patterns_made, skeleton_of
@@ -23,16 +23,15 @@ __all__ = ["known_template", "new_template", "numbers_of", "template_of_numbers"
 
 Signature = tuple[Any, ...]
 
-# More signatures than this are not known at a time: the first ones go first.
+# More signatures than this are not known at a time.
 _MOST = 4096
 # By signature; None where there is no template.
-_known: dict[Signature, MethodTemplate | None] = {}
+_known: Bounded[Signature, MethodTemplate | None] = Bounded(_MOST)
 # By signature without the values of numbers, the templates for all of these.
-_of_numbers: dict[Signature, MethodTemplate | None] = {}
+_of_numbers: Bounded[Signature, MethodTemplate | None] = Bounded(_MOST)
 # By such a signature and the caller's line, the numbers that came last.
-_values: dict[Signature, list[float]] = {}
-# Signatures that came once.
-_met: dict[Signature, None] = {}
+_values: Bounded[Signature, list[float]] = Bounded(_MOST)
+_came = SecondTime(_MOST)
 
 known_template = _known.get
 
@@ -57,8 +56,8 @@ def new_template(
         found = of_sizes(key, operands, method, args, kwargs)
         if patterns_made() != before:
             _forget_plain(key)
-    if _has_met(signature):
-        _remember(signature, found or recorded(method, operands, args, kwargs))
+    if _came.is_now(signature):
+        _known.put(signature, found or recorded(method, operands, args, kwargs))
     return found
 
 
@@ -105,10 +104,8 @@ def template_of_numbers(
     if found is None:
         if signature in _of_numbers or not _has_changed(signature, values, frame):
             return None
-        if len(_of_numbers) >= _MOST:
-            _of_numbers.clear()
         # While it is recorded there is none, of a method that calls itself either.
-        _of_numbers[signature] = None
+        _of_numbers.put(signature, None)
         found = _of_numbers[signature] = recorded_with_numbers(method, operands, args)
         if found is None:
             return None
@@ -137,26 +134,5 @@ def _has_changed(signature: Signature, values: list[float], frame: FrameType) ->
     before = _values.get(line)
     if before is not None and before != values:
         return True
-    if len(_values) >= _MOST:
-        _values.clear()
-    _values[line] = values
+    _values.put(line, values)
     return False
-
-
-def _has_met(signature: Signature) -> bool:
-    """Whether a signature comes for the second time; it is noted the first time."""
-    if signature in _met:
-        _met.pop(signature, None)
-        return True
-    if len(_met) >= _MOST:
-        _met.clear()
-    _met[signature] = None
-    return False
-
-
-def _remember(signature: Signature, found: MethodTemplate | None) -> None:
-    """Remember the template of a signature, or that there is none."""
-    if len(_known) >= _MOST:
-        for each in list(itertools.islice(_known, _MOST // 4)):
-            _known.pop(each, None)
-    _known[signature] = found

@@ -195,10 +195,7 @@ class _Calls:
                 self.constants.note(operands, entry, pool)
             found = self._serving(key, operands, inputs, args, kwargs, pool, frame)
             if found is None:
-                template = known_template(tuple(key))
-                if template is not None and short is not None:
-                    # Recorded just now: it serves the next one, and no template for all sizes.
-                    self.recent.add(short, met, template, config, operands, is_known=True)
+                self._note_recorded(key, short, met, config, operands)
                 return None
             template, numbers = found
         if not template.is_one and self.positions is not None:
@@ -206,13 +203,10 @@ class _Calls:
                 return None
         kinds = template.waiting
         waits = kinds is not None and can_postpone(pool, config, template.requires_grad)
-        copies: bool | None = False
-        if template.has_view:
-            is_call = waits and len(operands) == 1 and inputs[0].__class__ is Call
-            copies = _copies(template, operands, inputs[0] if is_call else None)
-            # A view of memory in the place of a constant is none of the constant.
-            if copies is None or is_replaced:
-                return None
+        copies = template.has_view and _copies(template, operands, inputs if waits else ())
+        # A view of memory in the place of a constant is none of the constant.
+        if copies is None or (is_replaced and template.has_view):
+            return None
         if kinds is None or not waits:
             return self._made_now(template, operands, numbers, args, kwargs, config, entry)
         inputs += numbers
@@ -222,9 +216,19 @@ class _Calls:
         if short is not None:
             self.recent.add(short, met, template, config, operands, is_known=is_known)
             if template.has_view:
-                self.recent.add_view(short, first, is_copy=bool(copies))
+                self.recent.add_view(short, first, is_copy=copies)
         viewed = None if copies else operands
         return postponed(pool, kinds[0], first, tuple(inputs), entry, viewed)
+
+    def _note_recorded(
+        self, key: list[Any], short: Any, met: tuple[Any, ...], config: Any, operands: list[Any]
+    ) -> None:
+        """Let the next call of a signature that was recorded just now be a recent one: its template
+        serves that, and is none for all sizes.
+        """
+        template = known_template(tuple(key))
+        if template is not None and short is not None:
+            self.recent.add(short, met, template, config, operands, is_known=True)
 
     def _serving(
         self,
@@ -281,12 +285,14 @@ def _nodes(operands: list[Any]) -> list[UOp]:
     return [each.uop for each in operands if not each.uop.is_constant]
 
 
-def _copies(template: MethodTemplate, operands: list[Any], call: Call | None) -> bool | None:
+def _copies(template: MethodTemplate, operands: list[Any], inputs: Sequence[Any]) -> bool | None:
     """Whether the views that a template gives of operands, which may be views themselves, are
     copies: the elements of a slice may be in no order that a reshape can show. None if the method
-    has to say. `call` made a single operand, and waits.
+    has to say. A result that waits is of `inputs`.
     """
     copies = False
+    is_call = len(operands) == 1 and bool(inputs) and inputs[0].__class__ is Call
+    call: Call | None = inputs[0] if is_call else None
     for operand in operands:
         storage = operand._alias
         if storage is None or not storage[1]:

@@ -24,6 +24,7 @@ import weakref
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, TypeVar, cast
 
+from tilegrad.base.forgetful_tables import Bounded
 from tilegrad.base.origin import goes_by
 from tilegrad.ir.op import Ops
 from tilegrad.ir.shape_tracker import ShapeTracker
@@ -321,7 +322,7 @@ def can_view(tensor: Any, sizes: tuple[sint, ...] | None) -> bool:
         answer = _answers.get(looked)
         if answer is None:
             answer = found.is_in_order or _can_be_seen(found, tensor.shape, sizes)
-            _answered(looked, answer)
+            _answers.put(looked, answer)
         return answer
     node: UOp = tensor.uop
     shape = node.shape
@@ -346,7 +347,7 @@ def can_view(tensor: Any, sizes: tuple[sint, ...] | None) -> bool:
     answer = _answers.get(known)
     if answer is None:
         answer = _can_be_seen(look(tensor), shape, sizes)
-        _answered(known, answer)
+        _answers.put(known, answer)
     return answer
 
 
@@ -371,14 +372,7 @@ def _is_row_major(tracker: ShapeTracker) -> bool:
 
 
 # By what is asked: reshapes of views recur with the same sizes.
-_answers: dict[tuple[Any, ...], bool] = {}
-_MOST_ANSWERS = 4096
-
-
-def _answered(question: tuple[Any, ...], answer: bool) -> None:
-    if len(_answers) >= _MOST_ANSWERS:
-        _answers.clear()
-    _answers[question] = answer
+_answers: Bounded[tuple[Any, ...], bool] = Bounded(4096)
 
 
 def can_move(path: Away, moves: Sequence[Move]) -> bool:
@@ -399,7 +393,7 @@ def can_move(path: Away, moves: Sequence[Move]) -> bool:
                     or _can_reshape(shape, taken, arg)
                 )
             taken = (*taken, (op, arg))
-        _answered(key, answer)
+        _answers.put(key, answer)
     return answer
 
 

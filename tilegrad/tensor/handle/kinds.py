@@ -6,13 +6,13 @@ import itertools
 from typing import Any
 
 from tilegrad.base.dtype import DType
+from tilegrad.base.forgetful_tables import Bounded
 
 __all__ = ["kind_of", "known_kind", "next_number"]
 
 next_number = itertools.count(1).__next__
 # A number for each dtype and shape that a result had, and the most that are known at a time.
-_kinds: dict[tuple[DType, tuple[Any, ...]], int] = {}
-_MOST_KINDS = 1 << 14
+_kinds: Bounded[tuple[DType, tuple[Any, ...]], int] = Bounded(1 << 14)
 # A number that `kind_of` has given, without its frame.
 known_kind = _kinds.get
 
@@ -22,7 +22,5 @@ def kind_of(dtype: DType, shape: tuple[Any, ...]) -> int:
     key = dtype, shape
     found = _kinds.get(key)
     if found is None:
-        if len(_kinds) >= _MOST_KINDS:
-            _kinds.clear()
-        found = _kinds.setdefault(key, next_number())
+        found = _kinds.put(key, next_number())
     return found

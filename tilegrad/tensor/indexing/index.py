@@ -51,6 +51,7 @@ from tilegrad.tensor.indexing.keys import (
     entries_of,
     first_of_neighbours,
     from_the_front,
+    index_outside,
     is_one_index,
     without_scalars,
 )  # fmt: skip
@@ -313,7 +314,7 @@ class Indexing(Creation):
         limit = size if isinstance(size, int) else int(size.vmax)
         outside = next((each for each in entry.values if not -limit <= each < limit), None)
         if outside is not None:
-            raise self._outside(outside, axis)
+            raise index_outside(self, outside, axis)
         kind = index_dtype((2 * limit,))
         return [type(self)(entry.values, device=self.device, dtype=kind).reshape(entry.shape)]
 
@@ -338,22 +339,6 @@ class Indexing(Creation):
                     line=here(),
                 )
 
-    def _outside(self, index: int, axis: int) -> IndexBoundsError:
-        return IndexBoundsError(
-            f"getitem: index {index} is out of range for axis {axis} of size "
-            f"{show_shape((self.shape[axis],))[1:-2]}",
-            tensor=describe(self.uop),
-            line=here(),
-            **self._bounds_of(axis),
-        )
-
-    def _bounds_of(self, axis: int) -> dict[str, str]:
-        """The indices that an axis has, for an error."""
-        size = self.shape[axis]
-        if not isinstance(size, int):
-            return {}
-        return {"rule": f"from {-size} to {size - 1}" if size else "the axis has no elements"}
-
     def _at(self, axis: int, index: Any) -> Self:
         """Axis `axis` cut to one element."""
         size = self.shape[axis]
@@ -368,7 +353,7 @@ class Indexing(Creation):
             )
         limit = size if isinstance(size, int) else int(size.vmax)
         if not -limit <= index < limit:
-            raise self._outside(index, axis)
+            raise index_outside(self, index, axis)
         start = index if index >= 0 else simple(size + index)
         return self._slice(axis, start, simple(start + 1))
 

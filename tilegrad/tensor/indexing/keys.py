@@ -7,14 +7,15 @@ from collections.abc import Sequence
 from typing import Any
 
 from tilegrad.base.dtype import DType, dtypes
-from tilegrad.base.errors import DTypeError, IndexKindError
-from tilegrad.tensor.handle.core import Core
-from tilegrad.tensor.handle.size_arguments import as_int, here, simple
+from tilegrad.base.errors import DTypeError, IndexBoundsError, IndexKindError
+from tilegrad.tensor.handle.core import Core, describe
+from tilegrad.tensor.handle.size_arguments import as_int, here, show_shape, simple
 from tilegrad.tensor.views.changing_picks import is_scalar
 
 __all__ = [
-    "KnownIndex", "as_index", "as_number_or_bool", "as_slice", "axes_of", "entries_of",
-    "first_of_neighbours", "from_the_front", "has_tensor", "is_one_index", "without_scalars",
+    "KnownIndex", "as_index", "as_number_or_bool", "as_slice", "axes_of", "bounds_of", "entries_of",
+    "first_of_neighbours", "from_the_front", "has_tensor", "index_outside", "is_one_index",
+    "without_scalars",
 ]  # fmt: skip
 
 
@@ -124,3 +125,22 @@ def has_tensor(key: Any) -> bool:
         isinstance(entry, (Core, list, tuple, range)) or hasattr(entry, "__array__")
         for entry in entries_of(key)
     )
+
+
+def index_outside(tensor: Any, index: int, axis: int) -> IndexBoundsError:
+    """The error of an index that an axis of `tensor` does not have."""
+    size = tensor.shape[axis]
+    return IndexBoundsError(
+        f"getitem: index {index} is out of range for axis {axis} of size "
+        f"{show_shape((size,))[1:-2]}",
+        tensor=describe(tensor.uop),
+        line=here(),
+        **bounds_of(size),
+    )
+
+
+def bounds_of(size: Any) -> dict[str, str]:
+    """The indices that an axis of some size has, for an error."""
+    if not isinstance(size, int):
+        return {}
+    return {"rule": f"from {-size} to {size - 1}" if size else "the axis has no elements"}

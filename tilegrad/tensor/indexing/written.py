@@ -19,7 +19,7 @@ from tilegrad.tensor.calls.uploads import uploaded
 from tilegrad.tensor.handle.core import Core, check_devices
 from tilegrad.tensor.handle.size_arguments import as_int, as_size, here, index_dtype, is_one
 from tilegrad.tensor.indexing.gather import Gathering
-from tilegrad.tensor.indexing.keys import first_of_neighbours
+from tilegrad.tensor.indexing.keys import first_of_neighbours, index_outside
 from tilegrad.tensor.storage.checked import checked
 
 __all__ = ["Writing"]
@@ -166,7 +166,7 @@ class Writing(Gathering):
                 total = total + self._holding(variables)._size_number(position) * step
             else:
                 if not -size <= entry < size:
-                    raise self._outside(entry, axis)
+                    raise index_outside(self, entry, axis)
                 total = total + entry % size * step
             axis += 1
         return _Keys(total, vectors, index_axes, indices)

@@ -13,6 +13,7 @@ from typing import Any, Self
 from tilegrad.base.dtype import DType, as_const, dtypes
 from tilegrad.base.dtype_promotion import sum_dtype, total_dtype
 from tilegrad.base.errors import IndexShapeError
+from tilegrad.base.forgetful_tables import Bounded
 from tilegrad.base.origin import composed
 from tilegrad.device.registry import Device
 from tilegrad.ir.args import Ties
@@ -37,8 +38,7 @@ __all__ = ["Reduce"]
 Axes = int | tuple[int, ...] | None
 
 # 0, 1, 2, ... by its length: a graph of a dozen nodes that indexing asks for again and again.
-_iotas: dict[int, UOp] = {}
-_MOST_IOTAS = 256
+_iotas: Bounded[int, UOp] = Bounded(256)
 
 
 class Reduce(Activations):
@@ -388,10 +388,8 @@ class Reduce(Activations):
         )
         counted = (ones._running(0, Ops.ADD) - 1).shrink([(0, size)])
         if isinstance(size, int):
-            if len(_iotas) >= _MOST_IOTAS:
-                _iotas.clear()
             for node in counted.uop.toposort():
                 # What is kept for all bears no one's line.
                 node.origin = ()
-            _iotas[size] = counted.uop
+            _iotas.put(size, counted.uop)
         return counted

@@ -16,6 +16,7 @@ from tilegrad.base.dtype import DType
 from tilegrad.base.errors import DTypeError, ShapeError
 from tilegrad.ir.args import KernelArg, KernelInfo
 from tilegrad.ir.op import Ops
+from tilegrad.ir.queries import nodes_of
 from tilegrad.ir.rules import simplify
 from tilegrad.ir.uop import UOp
 from tilegrad.tensor.handle.core import check_devices, compute
@@ -121,7 +122,7 @@ def _finished(name: str, ast: Any) -> UOp:
     # A loop of one turn is gone, and nothing is left to close.
     while closed := [node for node in ast.toposort() if node.op is Ops.END and len(node.src) == 1]:
         ast = ast.substitute({closed[0]: closed[0].src[0]})
-    loops = [node for node in ast.toposort() if node.op is Ops.RANGE]
+    loops = nodes_of(ast, Ops.RANGE)
     order = sorted(loop.number for loop in loops)
     finished: UOp = ast.replace(arg=KernelInfo(name, tuple(order)))
     return finished

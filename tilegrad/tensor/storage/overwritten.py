@@ -133,7 +133,7 @@ def _without_reading(written: UOp, memory: UOp) -> UOp | None:
             if len(known) < len(sources):
                 made[node] = None
             else:
-                made[node] = node if known == node.src else node.replace(src=known)
+                made[node] = node.over(known)
     return made[written]
 
 

@@ -21,6 +21,7 @@ from collections.abc import Callable, Mapping, Sequence
 from math import prod
 from typing import Any
 
+from tilegrad.base.flat_code import FlatCode, row_of
 from tilegrad.engine.run import memory as store
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp
@@ -54,7 +55,6 @@ Found = tuple[WaitingCalls, list[Base], list[UOp], dict[str, int]]
 # What the walk would have found; True if the segment has run by that; None or False otherwise.
 Match = Callable[[list[Call], Call], Found | bool | None]
 Values = Callable[[Sequence[Input]], dict[str, int] | None]
-_NOTHING = "return None"
 
 
 class _Memory:
@@ -87,31 +87,6 @@ class _Memory:
         return base
 
 
-class _Writer:
-    """The lines of a function, and the objects that these name."""
-
-    def __init__(self) -> None:
-        self.lines: list[str] = []
-        self.names: dict[str, Any] = {
-            "Call": Call,
-            "Number": Number,
-            "WaitingCalls": WaitingCalls,
-            "blank": object.__new__,
-            "is_computed": is_computed,
-        }
-
-    def name(self, value: Any) -> str:
-        """A name of an object."""
-        name = f"k{len(self.names)}"
-        self.names[name] = value
-        return name
-
-    def unless(self, *conditions: str) -> None:
-        """There is no match if one of `conditions` holds."""
-        if conditions:
-            self.lines.append(f"if {' or '.join(conditions)}: {_NOTHING}")
-
-
 def written(
     segment: Segment, found: WaitingCalls, asked: Call, values_of: Values | None = None
 ) -> Match | None:
@@ -123,12 +98,15 @@ def written(
     kinds = segment.kinds
     if any(isinstance(kind, LeafKind) and kind.steps is None for kind in kinds):
         return None
-    writer = _Writer()
+    writer = FlatCode(
+        Call=Call, Number=Number, WaitingCalls=WaitingCalls, blank=object.__new__,
+        is_computed=is_computed,
+    )  # fmt: skip
     count = len(found.alive)
     calls, leaves = found.calls, found.leaves
     names: dict[Any, str] = {call: f"c{number}" for number, call in enumerate(calls)}
     names |= {leaf: f"l{number}" for number, leaf in enumerate(leaves)}
-    writer.lines.append(f"{_all(names[call] for call in calls[:count])} = alive")
+    writer.lines.append(f"{row_of([names[call] for call in calls[:count]])} = alive")
     for number, call in enumerate(calls[:count]):
         writer.unless(
             f"c{number}.number != {call.number}",
@@ -151,13 +129,11 @@ def written(
         take_lines(writer, segment, found)
     else:
         _give(writer, found, names, given)
-    text = "\n    ".join(["def match(alive, asked):", *writer.lines])
-    exec(compile(text, "<calls>", "exec"), writer.names)
-    match: Match = writer.names["match"]
+    match: Match = writer.function("match(alive, asked)", "calls")
     return match
 
 
-def _give(writer: _Writer, found: WaitingCalls, names: Mapping[Any, str], given: str) -> None:
+def _give(writer: FlatCode, found: WaitingCalls, names: Mapping[Any, str], given: str) -> None:
     """Give the calls, and what `given` has expressions of."""
     calls, leaves = found.calls, found.leaves
     writer.lines += [
@@ -172,7 +148,7 @@ def _give(writer: _Writer, found: WaitingCalls, names: Mapping[Any, str], given:
     ]
 
 
-def _check_inputs(writer: _Writer, found: WaitingCalls, names: Mapping[Any, str]) -> None:
+def _check_inputs(writer: FlatCode, found: WaitingCalls, names: Mapping[Any, str]) -> None:
     """Compare the inputs of all calls with those of `found`, and name each where it comes first."""
     met, leaves = set(found.alive), set(found.leaves)
     for call in found.calls:
@@ -188,7 +164,7 @@ def _check_inputs(writer: _Writer, found: WaitingCalls, names: Mapping[Any, str]
             else:
                 targets.append(names[each])
                 first[each] = None
-        writer.lines.append(f"{_all(targets)} = {names[call]}.inputs")
+        writer.lines.append(f"{row_of(targets)} = {names[call]}.inputs")
         known = [
             f"i{position} is not {names[each]}"
             for position, each in enumerate(inputs)
@@ -214,12 +190,7 @@ def _check_inputs(writer: _Writer, found: WaitingCalls, names: Mapping[Any, str]
             met.add(each)
 
 
-def _all(targets: Any) -> str:
-    """What a sequence is assigned to."""
-    return f"({', '.join(targets)},)"
-
-
-def _check_leaves(writer: _Writer, kinds: Sequence[Kind]) -> str:
+def _check_leaves(writer: FlatCode, kinds: Sequence[Kind]) -> str:
     """Compare the leaves with their kinds; the expressions for what they stand on, the copies from
     the host, and the values of variables.
     """
@@ -247,7 +218,7 @@ def _check_leaves(writer: _Writer, kinds: Sequence[Kind]) -> str:
     return f"[{', '.join(every)}], [*copies], values"
 
 
-def _check_number(writer: _Writer, leaf: str, kind: NumberKind, variables: dict[str, str]) -> None:
+def _check_number(writer: FlatCode, leaf: str, kind: NumberKind, variables: dict[str, str]) -> None:
     """Compare a number; `variables` are the leaves that have their values."""
     dtype = writer.name(kind.dtype)
     writer.unless(f"{leaf}.__class__ is not Number", f"{leaf}.dtype is not {dtype}")
@@ -260,14 +231,14 @@ def _check_number(writer: _Writer, leaf: str, kind: NumberKind, variables: dict[
         writer.lines.append(f"values[{kind.variable!r}] = {leaf}.bits")
 
 
-def _check_draw(writer: _Writer, leaf: str, kind: DrawKind) -> None:
+def _check_draw(writer: FlatCode, leaf: str, kind: DrawKind) -> None:
     """Compare random words, and take the variables that tell them apart."""
     writer.unless(f"not {writer.name(is_draw)}({leaf})")
     writer.unless(f"{leaf}.arg.shape != {kind.shape}", f"{leaf}.arg.device != {kind.device!r}")
     writer.lines.append(f"values.update({writer.name(kind.values_of)}({leaf}))")
 
 
-def _find_base(writer: _Writer, leaf: str, kind: LeafKind | SizedKind | SizedSliceKind) -> None:
+def _find_base(writer: FlatCode, leaf: str, kind: LeafKind | SizedKind | SizedSliceKind) -> None:
     """Let `base` be the memory below a leaf, None unless the leaf is of this `kind`."""
     if isinstance(kind, SizedSliceKind):
         writer.unless(f"{leaf}.__class__ is Number")
@@ -297,11 +268,11 @@ def _find_base(writer: _Writer, leaf: str, kind: LeafKind | SizedKind | SizedSli
     writer.lines += [
         f"if {computed}:",
         f"    buffer = {leaf}.value.buffer",
-        f"    if {moves}: {_NOTHING}",
-        f"    if buffer.dtype is not {dtype} or buffer.size != {size}: {_NOTHING}",
-        f"    if buffer.allocator.device != {kind.device!r}: {_NOTHING}",
+        f"    if {moves}: return None",
+        f"    if buffer.dtype is not {dtype} or buffer.size != {size}: return None",
+        f"    if buffer.allocator.device != {kind.device!r}: return None",
         f"    base = {leaf}.value.leaf or {leaf}.value",
-        f"elif {leaf}.__class__ is Number: {_NOTHING}",
+        f"elif {leaf}.__class__ is Number: return None",
         "else:",
         f"    base = {memory}",
     ]

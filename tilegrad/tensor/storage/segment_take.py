@@ -13,8 +13,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any
 
+from tilegrad.base.flat_code import FlatCode
 from tilegrad.device.registry import Device
 from tilegrad.engine.realize import realize as engine
 from tilegrad.engine.run import memory as store
@@ -37,18 +38,9 @@ from tilegrad.tensor.storage.noted_runs import Outcome, Segment
 from tilegrad.tensor.storage.signatures import WaitingCalls
 
 __all__ = [
-    "Lines", "copied", "give_back", "guards_of", "is_leaf", "is_plain", "stand_on_memory",
+    "copied", "give_back", "guards_of", "is_leaf", "is_plain", "stand_on_memory",
     "take_lines", "value_for",
 ]  # fmt: skip
-
-
-class Lines(Protocol):
-    """The lines of a function, and names of objects for them."""
-
-    lines: list[str]
-    names: dict[str, Any]
-
-    def name(self, value: Any) -> str: ...
 
 
 def is_plain(segment: Segment, found: WaitingCalls, asked: Call) -> bool:
@@ -72,7 +64,7 @@ def guards_of(segment: Segment, found: WaitingCalls) -> list[str]:
     return guards
 
 
-def take_lines(writer: Lines, segment: Segment, found: WaitingCalls) -> None:
+def take_lines(writer: FlatCode, segment: Segment, found: WaitingCalls) -> None:
     """Write the lines for a segment that `is_plain`. Before them, calls `c0`, `c1`, their leaves
     `l0`, `l1`, the memory below, `b0`, `b1`, and `values` of variables have names.
     """
@@ -114,7 +106,7 @@ def _has_graph(call: Call) -> bool:
     return bool(call.requires_grad or call.is_write)
 
 
-def _run(writer: Lines, segment: Segment) -> None:
+def _run(writer: FlatCode, segment: Segment) -> None:
     """Run the plan, unless somebody is to see its steps or a device is another one by now."""
     add = writer.lines.append
     binding = segment.binding
@@ -142,7 +134,7 @@ def _run(writer: Lines, segment: Segment) -> None:
     add(f"except {writer.name((NoRoomError, *VALUE_ERRORS))}: return False")
 
 
-def _values(writer: Lines, segment: Segment) -> None:
+def _values(writer: FlatCode, segment: Segment) -> None:
     """Name the memory of each outcome: `v0`, `v1`, and `m1` what was there before. What was copied
     from the host is known by its node.
     """
@@ -166,7 +158,7 @@ def _value(source: int) -> str:
     return f"v{source}" if source >= 0 else f"m{-1 - source}"
 
 
-def _take(writer: Lines, outcome: Outcome, *, is_shared: bool) -> None:
+def _take(writer: FlatCode, outcome: Outcome, *, is_shared: bool) -> None:
     """Let a call have its memory, which may be that of others as well."""
     add = writer.lines.append
     call, value = f"c{outcome.call}", _value(outcome.source)
@@ -186,7 +178,7 @@ def _take(writer: Lines, outcome: Outcome, *, is_shared: bool) -> None:
     add(f"        waiting.discard({call}.handle); done.append({call}.handle)")
 
 
-def _note(writer: Lines, segment: Segment, found: WaitingCalls) -> None:
+def _note(writer: FlatCode, segment: Segment, found: WaitingCalls) -> None:
     """Note what values were computed from."""
     noted = [
         f"({each.call}, {_value(each.source)}, {writer.name(each.reached)})"
@@ -206,7 +198,7 @@ def _base_count(kinds: Sequence[Any]) -> int:
     return len({kind.base for kind in kinds if hasattr(kind, "base")})
 
 
-def _end_write(writer: Lines, number: int) -> None:
+def _end_write(writer: FlatCode, number: int) -> None:
     """No gradient goes on below what was assigned; and what is written next goes to the memory,
     which the node of a call does not show.
     """

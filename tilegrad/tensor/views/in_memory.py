@@ -11,6 +11,7 @@ from typing import Any
 
 from tilegrad.base.config import current_config
 from tilegrad.base.errors import TransformError
+from tilegrad.base.forgetful_tables import Bounded
 from tilegrad.base.origin import call_site, composing
 from tilegrad.engine.realize import realize as engine
 from tilegrad.engine.run import memory as store
@@ -31,8 +32,8 @@ blank = object.__new__
 _MOST_BYTES = 1 << 24
 # By the user's line, the first positions at which it picked from a constant: with so many, these
 # are no part of a graph.
-_picked_at: dict[Any, set[str]] = {}
-_MANY, _MOST_LINES = 4, 4096
+_picked_at: Bounded[Any, set[str]] = Bounded(4096)
+_MANY = 4
 # More of them are better told by a node.
 _MOST_MOVES, _MOST_STEPS = 12, 1024
 
@@ -193,9 +194,9 @@ def _changes(key: Any) -> bool:
     """Whether the user's line has picked at several positions."""
     entry = composing.entry or call_site()
     line = entry[0], entry[1]
-    if len(_picked_at) >= _MOST_LINES:
-        _picked_at.clear()
-    found = _picked_at.setdefault(line, set())
+    found = _picked_at.get(line)
+    if found is None:
+        found = _picked_at.put(line, set())
     if len(found) < _MANY:
         found.add(repr(key))
     return len(found) >= _MANY

@@ -1,0 +1,55 @@
+"""Functions in Python that are written for one case and run many times.
+
+What is known before is in the text: there is no loop, no test of what is always so, and what the
+text cannot say is an object with a name. Rules of one op, a call of a captured function, a run of a
+plan and a segment of waiting calls are such functions.
+
+    code = FlatCode(clock=time.perf_counter)
+    code.unless(f"x is not {code.name(memory)}")        # if x is not k1: return None
+    code.lines.append("return clock()")
+    function = code.function("run(x)", "run")
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+__all__ = ["FlatCode", "row_of"]
+
+
+class FlatCode:
+    """Lines of the body of a function, and the objects that these name."""
+
+    def __init__(self, **names: Any) -> None:
+        self.lines: list[str] = []
+        self.names: dict[str, Any] = names
+        # By id, the name of each object that has one: `names` has the objects.
+        self._known: dict[int, str] = {}
+
+    def name(self, value: Any) -> str:
+        """The name of an object."""
+        found = self._known.get(id(value))
+        if found is None:
+            found = self._known[id(value)] = f"k{len(self.names)}"
+            self.names[found] = value
+        return found
+
+    def unless(self, *conditions: str) -> None:
+        """The function gives None if one of `conditions` holds."""
+        if conditions:
+            self.lines.append(f"if {' or '.join(conditions)}: return None")
+
+    def function(self, head: str, file: str) -> Any:
+        """The function with these lines: `head` is its name and parameters, tracebacks name
+        `file`.
+        """
+        text = "\n    ".join([f"def {head}:", *self.lines])
+        exec(compile(text, f"<{file}>", "exec"), self.names)
+        # Taken out, lest the function and its names hold each other, and with them the memory.
+        return self.names.pop(head[: head.index("(")])
+
+
+def row_of(names: Sequence[str]) -> str:
+    """The text of a tuple, which may be assigned to."""
+    return f"({', '.join(names)},)" if names else "()"
