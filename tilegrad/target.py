@@ -36,7 +36,8 @@ class MatrixUnit:
 
     A unit with `row_bytes` reads a and b from shared memory by itself, in rows of so many bytes
     whose vectors of 16 bytes are swizzled: vector i of row r lies where vector i ^ r % 8 would.
-    The layouts of a and b then only share the reading among the lanes, as an emulator does it.
+    The layouts of a and b then only share the reading among the lanes, as an emulator does it. One
+    that `takes_left` has the left operand in registers all the same, as `a_layout` says.
 
     A unit with `columns` adds in a memory of its own, of which c takes so many columns: one lane of
     the block begins it, and `c_layout` says what the lanes load from there behind the last product.
@@ -64,6 +65,7 @@ class MatrixUnit:
     row_bytes: int = 0
     digits: int = 0
     columns: int = 0
+    takes_left: bool = False
 
     @property
     def is_dot(self) -> bool:
