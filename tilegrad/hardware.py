@@ -27,7 +27,7 @@ from tilegrad.target import MatrixUnit, Target
 
 __all__ = [
     "BYTE_FLOATS", "amd_target", "clang_target", "cuda_target", "hip_target", "metal_target",
-    "nvidia_units", "opencl_target", "webgpu_target",
+    "nvidia_units", "opencl_processor", "opencl_target", "webgpu_target",
 ]  # fmt: skip
 
 # Compute capabilities without the dot (CUDA C++ Programming Guide, table of capabilities).
@@ -193,6 +193,26 @@ def opencl_target(*, has_half: bool = True, has_double: bool = True) -> Target:
         cache_bytes=(16 << 10, 1 << 20),
         missing=_NO_FLOOR,
         missing_dtypes=frozenset(missing),
+    )
+
+
+def opencl_processor(described: Target, threads: int) -> Target:
+    """A processor through OpenCL, of which `described` says what it offers: no block shares
+    anything that a cache has not got, and a barrier makes loops over lanes of the rest of a kernel.
+    So a work item runs loops, as on any processor, and each of its `threads` has one of them.
+    Arithmetic is on scalars, and accesses move up to four elements.
+    """
+    return replace(
+        described,
+        has_locals=False,
+        shared_bytes=0,
+        block_lanes=1,
+        warp_lanes=1,
+        busy_blocks=0,
+        registers=16,
+        # Four chunks for each, so that a slow one holds up few.
+        threads=4 * threads,
+        cache_bytes=Target.cache_bytes,
     )
 
 
