@@ -12,7 +12,9 @@ from dataclasses import dataclass, field, fields
 from tilegrad.base.dtype import DType
 from tilegrad.ir.op import Ops
 
-__all__ = ["SHARED_ROWS", "TILES", "MatrixUnit", "Position", "Target", "Timing"]
+__all__ = [
+    "OTHER_REGISTERS", "SHARED_ROWS", "TILES", "MatrixUnit", "Position", "Target", "Timing",
+]  # fmt: skip
 
 Position = tuple[int, int]
 
@@ -23,6 +25,9 @@ SHARED_ROWS = 4
 # Tiles of an operand in shared memory at a time, where nothing asks for more: one is copied while
 # another is read.
 TILES = 2
+# Registers of a lane of attention beside sums, scores and operands: addresses, the largest scores,
+# and the next slice on its way.
+OTHER_REGISTERS = 64
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from tilegrad.optimize.block_shaper import BlockShaper
 from tilegrad.optimize.heuristic_products import BUSY, LITTLE, VECTOR
 from tilegrad.optimize.heuristic_rows import divisor
 from tilegrad.optimize.opt import OptOps, axes_of, loop_order
-from tilegrad.target import MatrixUnit
+from tilegrad.target import OTHER_REGISTERS, MatrixUnit
 
 __all__ = ["SliceShaper"]
 
@@ -47,8 +47,6 @@ class _Shape(NamedTuple):
 _SHAPES = (_Shape(8, 4, 16), _Shape(8, 2, 16), _Shape(8, 2, 8), _Shape(8, 1, 8))
 # Groups of lanes of a block, where products run on a matrix unit.
 _WARPS = (4, 2, 1)
-# Registers of a lane beside sums, scores and operands: addresses, and the next slice on its way.
-_OTHER_REGISTERS = 64
 # Terms of a product that are unrolled.
 _UNROLLED = (8, 4, 2)
 
@@ -125,7 +123,7 @@ class SliceShaper(BlockShaper):
         pointer = pointer_of(memory)
         columns = self.columns()
         own = columns.extent.arg // shape.lanes if columns is not None else 0
-        return shape.each * (2 * own + pointer.size // shape.lanes) + _OTHER_REGISTERS
+        return shape.each * (2 * own + pointer.size // shape.lanes) + OTHER_REGISTERS
 
     def columns(self) -> UOp | None:
         """The output loop that is no block's."""
@@ -215,7 +213,7 @@ class SliceShaper(BlockShaper):
         tiles = (2 * columns.extent.arg + pointer.size) // unit.n
         # The left operand of the first product is about as large as a row of results.
         rows = columns.extent.arg * unit.m // unit.lanes * unit.dtype_in.itemsize // 4
-        needed = tiles * len(unit.c_layout[0]) + rows + _OTHER_REGISTERS
+        needed = tiles * len(unit.c_layout[0]) + rows + OTHER_REGISTERS
         return bool(needed <= self.target.registers)
 
     def _staged(self, load: UOp, loop: UOp, unit: MatrixUnit | None = None) -> bool:

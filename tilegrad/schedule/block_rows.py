@@ -15,7 +15,7 @@ from tilegrad.ir.queries import below_casts
 from tilegrad.ir.uop import UOp
 from tilegrad.schedule.cost import extent_product
 from tilegrad.schedule.online_reductions import Row
-from tilegrad.target import TILES, Target
+from tilegrad.target import OTHER_REGISTERS, TILES, Target
 
 __all__ = ["is_worth_slicing", "slice_of_block"]
 
@@ -34,8 +34,6 @@ _PADDING = 16
 _MOST_OF_SHARED = 15 / 16
 # Lanes that share a row (optimize.heuristic_slices).
 _LANES = 8
-# Registers of a lane beside scores, results, rows and weights: addresses, largest scores, sums.
-_OTHER_REGISTERS = 64
 
 
 def is_worth_slicing(element: UOp, outer: Iterable[UOp], target: Target) -> bool:
@@ -114,7 +112,7 @@ def _slice_of_units(
             columns in {each.n for each in units}
             and depth % unit.row_elements == 0
             and -(-row.length // size) * size <= _LITTLE * row.length
-            and registers + _OTHER_REGISTERS <= target.registers
+            and registers + OTHER_REGISTERS <= target.registers
             and nbytes <= _MOST_OF_SHARED * target.block_bytes
         ):
             return size
