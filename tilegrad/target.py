@@ -12,7 +12,9 @@ from dataclasses import dataclass, field, fields
 from tilegrad.base.dtype import DType
 from tilegrad.ir.op import Ops
 
-__all__ = ["SHARED_ROWS", "TILES", "MatrixUnit", "Position", "Target", "Timing"]
+__all__ = [
+    "OTHER_REGISTERS", "SHARED_ROWS", "TILES", "MatrixUnit", "Position", "Target", "Timing",
+]  # fmt: skip
 
 Position = tuple[int, int]
 
@@ -23,6 +25,9 @@ SHARED_ROWS = 4
 # Tiles of an operand in shared memory at a time, where nothing asks for more: one is copied while
 # another is read.
 TILES = 2
+# Registers of a lane of attention beside sums, scores and operands: addresses, the largest scores,
+# and the next slice on its way.
+OTHER_REGISTERS = 64
 
 
 @dataclass(frozen=True)
@@ -36,7 +41,8 @@ class MatrixUnit:
 
     A unit with `row_bytes` reads a and b from shared memory by itself, in rows of so many bytes
     whose vectors of 16 bytes are swizzled: vector i of row r lies where vector i ^ r % 8 would.
-    The layouts of a and b then only share the reading among the lanes, as an emulator does it.
+    The layouts of a and b then only share the reading among the lanes, as an emulator does it. One
+    that `takes_left` has the left operand in registers all the same, as `a_layout` says.
 
     A unit with `columns` adds in a memory of its own, of which c takes so many columns: one lane of
     the block begins it, and `c_layout` says what the lanes load from there behind the last product.
@@ -64,6 +70,7 @@ class MatrixUnit:
     row_bytes: int = 0
     digits: int = 0
     columns: int = 0
+    takes_left: bool = False
 
     @property
     def is_dot(self) -> bool:

@@ -14,10 +14,13 @@ import pytest
 
 from tests.device.helpers import check_threads_share_a_kernel, needs
 from tests.engine.test_rows import is_named, rows_of, script
+from tests.optimize.kernels import program
+from tests.schedule.plans import plan
 from tilegrad import Context, Device, GlobalCounters, Tensor, Variable, jit
 from tilegrad.base.dtype import dtypes
 from tilegrad.base.errors import CompileError, DeviceError, OutOfMemoryError
-from tilegrad.device.opencl import OpenCLRuntime
+from tilegrad.device.opencl import OpenCLRuntime, opened
+from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp
 
 pytestmark = needs("CL")
@@ -42,6 +45,48 @@ def test_products_and_rows_are_those_of_numpy() -> None:
     scores = a.astype(np.float64) @ b
     powers = np.exp(scores - scores.max(1, keepdims=True))
     np.testing.assert_allclose(found.numpy(), powers / powers.sum(1, keepdims=True), atol=1e-5)
+
+
+def test_a_processor_has_loops_and_a_chunk_for_each_thread(runtime: OpenCLRuntime) -> None:
+    """Lanes that meet at a barrier are a loop for each stretch between two of them there."""
+    if not runtime.device.type & runtime._cl.device_type.CPU:
+        pytest.skip("the device is no processor")
+    target = Device["CL"].target
+    assert not target.has_locals and target.threads == 4 * runtime.device.max_compute_units
+    x = Tensor.empty(512, 1024)
+    (item,) = plan(x.sum(1), target=target).items
+    ops = {node.op for node in program(item.ast, None, target)}
+    assert Ops.BARRIER not in ops and Ops.DEFINE_LOCAL not in ops
+    found = Tensor(array(512, 1024), device="CL").sum(1)
+    np.testing.assert_allclose(found.numpy(), array(512, 1024).sum(1), atol=1e-3)
+
+
+@pytest.mark.row("S0.4")
+@pytest.mark.parametrize("name", ["product", "softmax", "attention", "sum", "cumsum"])
+def test_kernels_with_blocks_are_right_on_a_real_driver(name: str) -> None:
+    """As a GPU gets them: shared memory, barriers, lanes that share a sum."""
+    Device.register("CLBLOCKS", lambda name: opened("CL", has_blocks=True))
+    try:
+        target = Device["CLBLOCKS"].target
+        assert target.has_locals and target.shared_bytes
+        x, y = array(96, 160), array(160, 64, seed=1)
+        a, b = (Tensor(each, device="CLBLOCKS") for each in (x, y))
+        wide = x.astype(np.float64)
+        powers = np.exp(wide - wide.max(1, keepdims=True))
+        scores = np.exp(wide @ wide.T / np.sqrt(160))
+        made, wanted = {
+            "product": lambda: (a @ b, wide @ y),
+            "softmax": lambda: (a.softmax(1), powers / powers.sum(1, keepdims=True)),
+            "attention": lambda: (
+                a.scaled_dot_product_attention(a, a),
+                scores / scores.sum(1, keepdims=True) @ wide,
+            ),
+            "sum": lambda: (a.sum(), wide.sum()),
+            "cumsum": lambda: (a.cumsum(1), wide.cumsum(1)),
+        }[name]()
+        np.testing.assert_allclose(made.numpy(), wanted, atol=1e-3)
+    finally:
+        Device.unregister("CLBLOCKS")
 
 
 def test_views_begin_where_the_device_allows(runtime: OpenCLRuntime) -> None:

@@ -165,7 +165,7 @@ def test_other_descriptors_of_operands_are_refused(bits: int, said: str) -> None
         (1 << 4 | 1 << 7 | 16 << 17 | 8 << 24, "f16", "no f16 of types 1 and 0"),
         (1 << 4 | 16 << 17 | 4 << 24, "f16", "no product of 64x128"),
         (1 << 4 | 33 << 17 | 8 << 24, "f16", "no product of 128x264"),
-        (1 << 4 | 16 << 17 | 8 << 24, "tf32", "no tcgen05.mma of kind tf32"),
+        (1 << 4 | 16 << 17 | 8 << 24, "mxf4", "no tcgen05.mma of kind mxf4"),
         (1 << 4 | 1 << 15 | 16 << 17 | 8 << 24, "f8f6f4", "a transposed operand"),
     ],
 )

@@ -34,7 +34,6 @@ from tests.optimize.kernels import (
     program,
     shaped,
 )
-from tests.optimize.test_slices import kernel_for
 from tilegrad import Tensor
 from tilegrad.base.dtype import DType, dtypes
 from tilegrad.base.errors import InternalError, OptError
@@ -122,19 +121,6 @@ def test_a_tile_of_another_layout_is_refused(rows: tuple[int, int], few_blocks: 
         for opt in good_opts(ast, TARGET)
     ]
     with pytest.raises(OptError, match="reads the right operand from shared memory"):
-        shaped(ast, changed, TARGET)
-
-
-def test_attention_has_no_such_unit_yet() -> None:
-    """Its weights pass from one product to the other in registers."""
-    ast = kernel_for(2, 256, 64, dtype="half", target=TARGET)
-    assert units(program(ast, None, TARGET)) == {"mma.m16n8k16.float16.float32"}
-    own = TARGET.matrix_units.index(UNITS["wgmma.m64n64k16.float16"])
-    changed = [
-        Opt(opt.op, opt.axis, (own,)) if opt.op is OptOps.SLICE else opt
-        for opt in good_opts(ast, TARGET)
-    ]
-    with pytest.raises(OptError, match="takes no operand from registers"):
         shaped(ast, changed, TARGET)
 
 

@@ -19,7 +19,6 @@ from tilegrad.base.config import Context
 from tilegrad.base.dtype import DType
 from tilegrad.base.errors import OptError
 from tilegrad.engine.build.pipeline import compile_kernel
-from tilegrad.hardware import dot_unit
 from tilegrad.ir.definition import Stage
 from tilegrad.ir.op import Axis, Ops
 from tilegrad.ir.rules import simplify
@@ -27,6 +26,7 @@ from tilegrad.ir.spec import verify
 from tilegrad.ir.text import parse
 from tilegrad.ir.uop import UOp
 from tilegrad.lower.lower import lower
+from tilegrad.matrix_units import dot_unit
 from tilegrad.optimize.dots import find_dots
 from tilegrad.optimize.heuristic import heuristic
 from tilegrad.optimize.model import estimate

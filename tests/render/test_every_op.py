@@ -15,10 +15,10 @@ from tilegrad.device.null import NullRuntime
 from tilegrad.device.registry import Device
 from tilegrad.engine.build.kernel import Kernel
 from tilegrad.engine.plans.plans import normalise
-from tilegrad.hardware import matrix_unit
 from tilegrad.ir import Ops, Stage, UOp
 from tilegrad.ir.args import BufferArg, TileMap
 from tilegrad.ir.checks import CHECKS
+from tilegrad.matrix_units import matrix_unit
 from tilegrad.schedule.schedule import make_schedule
 from tilegrad.target import Target
 

@@ -12,9 +12,10 @@ import pytest
 from tests.schedule.plans import edges, kernels, plan, sizes
 from tilegrad import Tensor, Variable
 from tilegrad.base.dtype import AddressSpace, Pointer, dtypes
-from tilegrad.hardware import dot_unit, opencl_target
+from tilegrad.hardware import opencl_target
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp
+from tilegrad.matrix_units import dot_unit
 from tilegrad.schedule.schedule import make_schedule
 from tilegrad.target import Target
 

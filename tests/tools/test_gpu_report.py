@@ -14,6 +14,7 @@ from tilegrad.base.dtype import AddressSpace, DType, dtypes
 from tilegrad.base.errors import ConfigError
 from tilegrad.base.trace import recording
 from tilegrad.compile import nvrtc
+from tilegrad.compile.ptxas import find_ptxas
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp
 from tilegrad.tools.gpu_listings import compiled
@@ -150,3 +151,16 @@ def test_the_command_reports_each_kernel_of_a_script(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert "sm_90a  kernel 0: E_" in done.stdout
     assert "16.0 sectors each, 100% of their bytes used" in done.stdout
+
+
+@pytest.mark.skipif(find_ptxas() is None, reason="pip install nvidia-cuda-nvcc")
+def test_a_block_of_fewer_lanes_than_a_warp_is_reported_for_ptx(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text("from tilegrad import Tensor\nTensor.empty(8, 8).realize().sum().realize()\n")
+    command = [sys.executable, "-m", "tilegrad", "gpu-report", str(script), "--arch", "sm_90a"]
+    done = subprocess.run(
+        [*command, "--device", "NV"],
+        cwd=ROOT, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert "innermost loop: " in done.stdout

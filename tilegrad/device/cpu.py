@@ -29,9 +29,9 @@ from tilegrad.base.config import config
 from tilegrad.base.dtype import DType, dtypes
 from tilegrad.device.backend import Backend, require_number
 from tilegrad.device.cpu_native import NativePool, native, native_code
-from tilegrad.hardware import dot_unit
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp
+from tilegrad.matrix_units import dot_unit
 from tilegrad.runtime import elf
 from tilegrad.runtime.buffer import address_of
 from tilegrad.runtime.protocol import Dims, Runtime

@@ -5,7 +5,8 @@
     run       here                     buffers, one queue in order, events for times
 
 `CL` is the first GPU there is, or the first device of another kind; `CL:1` the next one. `NULL:CL`
-and `EMU:CL` describe a device that has all that OpenCL 1.2 makes optional.
+and `EMU:CL` describe a GPU that has all that OpenCL 1.2 makes optional. A processor gets loops
+instead of blocks of lanes.
 
 A handle is a `pyopencl.Buffer`; one inside another is a sub-buffer, which OpenCL allows at some
 offsets only, so the target says at which.
@@ -28,14 +29,14 @@ from tilegrad.base.errors import DeviceError, OutOfMemoryError
 from tilegrad.base.failed import refused
 from tilegrad.base.forks import held_at_fork
 from tilegrad.device.backend import Backend, require_number
-from tilegrad.hardware import opencl_target
+from tilegrad.hardware import opencl_processor, opencl_target
 from tilegrad.ir.uop import UOp
 from tilegrad.runtime.interface import Interface, heading
 from tilegrad.runtime.protocol import Dims, Runtime
 from tilegrad.runtime.watchdog import Watchdog
 from tilegrad.target import Target
 
-__all__ = ["OpenCLProgram", "OpenCLRuntime", "backend"]
+__all__ = ["OpenCLProgram", "OpenCLRuntime", "backend", "opened"]
 
 # What kernels are shaped for; a device may have less, and what it has beyond is not used.
 _MOST_LANES, _MOST_SHARED = 256, 64 << 10
@@ -330,16 +331,19 @@ class OpenCLRuntime(Runtime):
             raise DeviceError(f"{self.device.name}: {error}") from None
 
 
-def _target(cl: Any, device: Any) -> Target:
+def _target(cl: Any, device: Any, *, has_blocks: bool) -> Target:
     extensions = device.extensions.split()
     described = opencl_target(
         has_half="cl_khr_fp16" in extensions, has_double="cl_khr_fp64" in extensions
     )
+    view_bytes = max(int(device.mem_base_addr_align) // 8, described.view_bytes)
+    described = replace(described, view_bytes=view_bytes)
+    if not has_blocks:
+        return opencl_processor(described, int(device.max_compute_units))
     return replace(
         described,
         shared_bytes=min(int(device.local_mem_size), _MOST_SHARED),
         block_lanes=min(int(device.max_work_group_size), _MOST_LANES),
-        view_bytes=max(int(device.mem_base_addr_align) // 8, described.view_bytes),
     )
 
 
@@ -360,9 +364,20 @@ def backend(name: str, runtime: Runtime | None = None) -> Backend:
         target = opencl_target()
         render = functools.partial(_render_for, target)
         return Backend(name, target, render, str.encode, runtime, compiler="text")
+    return opened(name)
+
+
+def opened(name: str, *, has_blocks: bool | None = None) -> Backend:
+    """The device `name` of a driver. Its kernels have blocks of lanes if it is no processor, or as
+    `has_blocks` says.
+
+    Raises DeviceError where pyopencl, a driver or the device is not there.
+    """
     cl = _pyopencl()
     device = _find(cl, name)
-    found, target = OpenCLRuntime(cl, device), _target(cl, device)
+    if has_blocks is None:
+        has_blocks = not device.type & cl.device_type.CPU
+    found, target = OpenCLRuntime(cl, device), _target(cl, device, has_blocks=has_blocks)
     render = functools.partial(_render_for, target)
     hardware = f"{device.name.strip()} ({device.platform.name})"
     return Backend(

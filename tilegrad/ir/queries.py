@@ -18,8 +18,8 @@ from tilegrad.ir.uop import UOp, pointer_of, prod
 __all__ = [
     "base_of", "below", "below_casts", "below_reshapes", "below_views", "buffer_below", "bytes_of",
     "copied_of", "device_of", "is_const", "is_scratch", "iterations_of", "loads_of", "memory_of",
-    "next_number", "nodes_of", "points_to", "position_bytes", "reductions_of", "stores_of",
-    "stride_of",
+    "next_number", "nodes_of", "points_to", "position_bytes", "reductions_of",
+    "shortened_memories", "stores_of", "stride_of",
 ]  # fmt: skip
 
 
@@ -169,3 +169,16 @@ def device_of(node: UOp) -> str | None:
         seen.update(fresh)
         stack += fresh
     return None
+
+
+def shortened_memories(nodes: Iterable[UOp]) -> set[UOp]:
+    """The memory that matrix units read by themselves as floats with short fractions: what is
+    stored there is rounded before.
+    """
+    return {
+        memory_of(operand.src[1])
+        for node in nodes
+        if node.op is Ops.WMMA and node.arg.digits
+        for operand in node.src[:2]
+        if operand.op is Ops.DESCRIPTOR
+    }

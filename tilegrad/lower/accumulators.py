@@ -237,6 +237,8 @@ def _added(product: UOp, users: Mapping[UOp, list[UOp]]) -> dict[UOp, UOp]:
     """The sums of a unit's elements with rescaled accumulators, as elements of what the unit gives;
     nothing where there is one that is used otherwise.
     """
+    # What a unit gives must be waited for, if it works beside its lanes.
+    given = product if product.arg.synchronous else users[product][0]
     chain = [product]
     while chain[-1].src[2].op is Ops.WMMA:
         chain.append(chain[-1].src[2])
@@ -244,11 +246,11 @@ def _added(product: UOp, users: Mapping[UOp, list[UOp]]) -> dict[UOp, UOp]:
             return {}
     start = chain[-1].src[2]
     is_zero = all(each.op is Ops.CONST and each.arg == 0 for each in (start.src or (start,)))
-    if not is_zero or len(users[product]) != product.dtype.lanes:
+    if not is_zero or len(users[given]) != product.dtype.lanes:
         return {}
     others: dict[int, UOp] = {}
     sums: dict[int, UOp] = {}
-    for element in users[product]:
+    for element in users[given]:
         total = users[element][0]
         if element.op is not Ops.GEP or len(users[element]) > 1 or total.op is not Ops.ADD:
             return {}
@@ -263,4 +265,6 @@ def _added(product: UOp, users: Mapping[UOp, list[UOp]]) -> dict[UOp, UOp]:
     made = UOp.stack(others[lane] for lane in sorted(others))
     for unit in reversed(chain):
         made = unit.replace(src=(*unit.src[:2], made))
+    if given is not product:
+        made = given.replace(src=(made,))
     return {total: made.gep(lane) for lane, total in sums.items()}

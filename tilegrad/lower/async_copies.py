@@ -18,7 +18,7 @@ from collections.abc import Collection, Iterable
 
 from tilegrad.base.dtype import AddressSpace, Pointer, dtypes
 from tilegrad.ir.op import Ops
-from tilegrad.ir.queries import is_const, memory_of
+from tilegrad.ir.queries import is_const, memory_of, shortened_memories
 from tilegrad.ir.rewrite import rebuilt
 from tilegrad.ir.uop import UOp
 from tilegrad.target import TILES, Target
@@ -35,7 +35,14 @@ def use_async_copies(ast: UOp, target: Target) -> UOp:
         return ast
     nodes = ast.toposort()
     users = Counter(source for node in nodes for source in node.src)
-    copies = {node for node in nodes if node.op is Ops.STORE and _is_copy(node, users)}
+    shortened = shortened_memories(nodes)
+    copies = {
+        node
+        for node in nodes
+        if node.op is Ops.STORE
+        and _is_copy(node, users)
+        and memory_of(node.src[0]) not in shortened
+    }
     if not copies:
         return ast
     barriers = _barriers(nodes, {memory_of(store.src[0]) for store in copies})

@@ -25,7 +25,7 @@ from typing import NamedTuple
 from tilegrad.base.dtype import AddressSpace, dtypes
 from tilegrad.ir.args import TileMap
 from tilegrad.ir.op import Axis, Ops
-from tilegrad.ir.queries import is_const, memory_of
+from tilegrad.ir.queries import is_const, memory_of, shortened_memories
 from tilegrad.ir.rules import conjuncts, from_terms, simplify, terms_of
 from tilegrad.ir.uop import UOp, element_of, pointer_of, prod
 from tilegrad.target import Target
@@ -111,8 +111,10 @@ class TileCopies:
 
 
 def read_by_units(nodes: Iterable[UOp]) -> set[UOp]:
-    """The memory that matrix units read by themselves."""
-    return {memory_of(node.src[1]) for node in nodes if node.op is Ops.DESCRIPTOR}
+    """The memory that matrix units read by themselves, as it was copied."""
+    nodes = list(nodes)
+    found = {memory_of(node.src[1]) for node in nodes if node.op is Ops.DESCRIPTOR}
+    return found - shortened_memories(nodes)
 
 
 def find_boxes(fill: UOp, loop: UOp, target: Target) -> Boxes | None:

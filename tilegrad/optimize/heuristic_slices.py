@@ -8,6 +8,7 @@ scores of some rows by every few of the slice, and some columns of the results, 
 
 from __future__ import annotations
 
+import itertools
 from typing import NamedTuple
 
 from tilegrad.base.config import config
@@ -18,7 +19,7 @@ from tilegrad.optimize.block_shaper import BlockShaper
 from tilegrad.optimize.heuristic_products import BUSY, LITTLE, VECTOR
 from tilegrad.optimize.heuristic_rows import divisor
 from tilegrad.optimize.opt import OptOps, axes_of, loop_order
-from tilegrad.target import MatrixUnit
+from tilegrad.target import OTHER_REGISTERS, MatrixUnit
 
 __all__ = ["SliceShaper"]
 
@@ -46,8 +47,6 @@ class _Shape(NamedTuple):
 _SHAPES = (_Shape(8, 4, 16), _Shape(8, 2, 16), _Shape(8, 2, 8), _Shape(8, 1, 8))
 # Groups of lanes of a block, where products run on a matrix unit.
 _WARPS = (4, 2, 1)
-# Registers of a lane beside sums, scores and operands: addresses, and the next slice on its way.
-_OTHER_REGISTERS = 64
 # Terms of a product that are unrolled.
 _UNROLLED = (8, 4, 2)
 
@@ -73,9 +72,9 @@ class SliceShaper(BlockShaper):
         row = max(rows, key=lambda each: (each.extent.arg, -each.number))
         self._pad_slices(memories)
         before = self.ast
-        for number in range(len(self.target.matrix_units) if config.TC == 1 else 0):
-            for warps in _WARPS:
-                if self._on_unit(loop, row, number, warps):
+        for numbers in self._slice_units() if config.TC == 1 else ():
+            for groups in self._groups(row, numbers[0]):
+                if self._on_unit(loop, row, numbers, groups):
                     return True
                 self.ast = before
         for shape in self._shapes(row):
@@ -124,7 +123,7 @@ class SliceShaper(BlockShaper):
         pointer = pointer_of(memory)
         columns = self.columns()
         own = columns.extent.arg // shape.lanes if columns is not None else 0
-        return shape.each * (2 * own + pointer.size // shape.lanes) + _OTHER_REGISTERS
+        return shape.each * (2 * own + pointer.size // shape.lanes) + OTHER_REGISTERS
 
     def columns(self) -> UOp | None:
         """The output loop that is no block's."""
@@ -152,24 +151,55 @@ class SliceShaper(BlockShaper):
                 self.apply(OptOps.UNROLL, each, divisor(each, _UNROLLED))
         return True
 
-    def _on_unit(self, loop: UOp, row: UOp, number: int, warps: int) -> bool:
-        """Both products on a matrix unit, for as many groups of lanes as a block has."""
+    def _slice_units(self) -> list[tuple[int, ...]]:
+        """The units to try, by their numbers: first two that read keys and values from shared
+        memory, one as wide as a slice and one as wide as the results; then each that reads nothing
+        by itself.
+        """
+        memory = next(node for node in self.ast.toposort() if is_scratch(node))
+        columns = self.columns()
+        known = self.target.matrix_units
+        own = [number for number, unit in enumerate(known) if unit.takes_left]
+        found: list[tuple[int, ...]] = [
+            (first, last)
+            for first, last in itertools.product(own, own)
+            if known[first].n == pointer_of(memory).size
+            and columns is not None
+            and known[last].n == columns.extent.arg
+            and known[first].dtype_in is known[last].dtype_in
+        ]
+        plain = [number for number, unit in enumerate(known) if not unit.row_bytes]
+        return [*found, *((number,) for number in plain)]
+
+    def _groups(self, row: UOp, number: int) -> tuple[int, ...]:
+        """The groups of lanes of a block to try: those of four warps share each slice by twos where
+        that leaves a block for each multiprocessor.
+        """
         unit = self.target.matrix_units[number]
+        if not unit.takes_left:
+            return _WARPS
+        blocks = int(prod(loop.extent.arg for loop in self.grid() if loop is not row))
+        blocks *= -(-row.extent.arg // (2 * unit.m))
+        return (2, 1) if blocks >= self.target.multiprocessors else (1,)
+
+    def _on_unit(self, loop: UOp, row: UOp, numbers: tuple[int, ...], groups: int) -> bool:
+        """Both products on matrix units, for as many groups of lanes as a block has."""
+        unit = self.target.matrix_units[numbers[0]]
         size = unit.m
-        if unit.row_bytes or not self._fits_unit(unit):
+        if not self._fits_unit(unit):
             return False
-        if row.extent.arg % (size * warps):
-            padded = self.move(OptOps.PADTO, row, size * warps)
+        if row.extent.arg % (size * groups):
+            padded = self.move(OptOps.PADTO, row, size * groups)
             if padded is None or padded.extent.arg > LITTLE * row.extent.arg:
                 return False
         memories = [node for node in self.ast.toposort() if is_scratch(node)]
-        if not all(self._staged(load, loop) for load in self._passed(memories, loop)):
+        if not all(self._staged(load, loop, unit) for load in self._passed(memories, loop)):
             return False
         made = next_number(self.ast.toposort())
-        if not self.apply(OptOps.SLICE, loop, (number,)):
+        if not self.apply(OptOps.SLICE, loop, numbers):
             return False
         outer = self.axis_numbered(made)
-        return outer is None or self.apply(OptOps.LOCAL, outer, warps)
+        return outer is None or groups == 1 or self.apply(OptOps.LOCAL, outer, groups)
 
     def _fits_unit(self, unit: MatrixUnit) -> bool:
         """Whether registers hold sums, twice as a slice has its own, and scores."""
@@ -177,19 +207,27 @@ class SliceShaper(BlockShaper):
         pointer, columns = pointer_of(memory), self.columns()
         if columns is None:
             return False
+        if unit.takes_left:
+            # The schedule has chosen slices for these registers.
+            return True
         tiles = (2 * columns.extent.arg + pointer.size) // unit.n
         # The left operand of the first product is about as large as a row of results.
         rows = columns.extent.arg * unit.m // unit.lanes * unit.dtype_in.itemsize // 4
-        needed = tiles * len(unit.c_layout[0]) + rows + _OTHER_REGISTERS
+        needed = tiles * len(unit.c_layout[0]) + rows + OTHER_REGISTERS
         return bool(needed <= self.target.registers)
 
-    def _staged(self, load: UOp, loop: UOp) -> bool:
-        """Copy a slice of what all rows read, as it lies in memory."""
+    def _staged(self, load: UOp, loop: UOp, unit: MatrixUnit | None = None) -> bool:
+        """Copy a slice of what all rows read, as it lies in memory; with rows as `unit` reads them,
+        where it does so by itself.
+        """
         inner = [
             each
             for each in loop_order(self.ast)
             if each in load.ranges and each is not loop and each.axis is not Axis.GLOBAL
         ]
         order = sorted(range(len(inner)), key=lambda at: stride_of(load.index, inner[at]) == 1)
-        layout = (load.src[0].arg, tuple(order), VECTOR // load.dtype.itemsize)
+        rows: tuple[int, ...] = (VECTOR // load.dtype.itemsize,)
+        if unit is not None and unit.row_bytes:
+            rows = (0, unit.row_elements)
+        layout = (load.src[0].arg, tuple(order), *rows)
         return self.apply(OptOps.STAGE, loop, layout)

@@ -80,8 +80,10 @@ class UnitShaper(ProductShaper):
         return any(self._stage_on(number, unit) for number, unit in self._units())
 
     def _units(self) -> list[tuple[int, MatrixUnit]]:
-        """The units with their numbers, those with the most products an instruction first."""
-        units = enumerate(self.target.matrix_units)
+        """The units with their numbers, those with the most products an instruction first. What is
+        loaded needs no registers, so none of those that have an operand there.
+        """
+        units = [each for each in enumerate(self.target.matrix_units) if not each[1].takes_left]
         return sorted(units, key=lambda each: -each[1].m * each[1].n * each[1].k)
 
     def _stage_on(self, number: int, unit: MatrixUnit) -> bool:
@@ -96,7 +98,9 @@ class UnitShaper(ProductShaper):
         if tile is None:
             return False
         operands = self._operands(unit, axes[0], axes[2])
-        count = self._count(unit, tile, axes) if self._are_moved(operands or ()) else TILES
+        # What a unit reads by itself is rounded by the lanes that copy it.
+        is_moved = self._are_moved(operands or ()) and not (unit.row_bytes and unit.digits)
+        count = self._count(unit, tile, axes) if is_moved else TILES
         sides = [
             self.tiled(loop, size, kind)
             for loop, size, kind in zip(
@@ -160,7 +164,8 @@ class UnitShaper(ProductShaper):
             # A lane of some units holds one element.
             is_deep = len({element[axis] for element in layout[0][:2]}) > 1
             itemsize = unit.dtype_in.itemsize
-            if (self.target.has_fragments or unit.row_bytes) and itemsize in (2, 4):
+            sizes = (2,) if unit.row_bytes else (2, 4) if self.target.has_fragments else ()
+            if itemsize in sizes:
                 is_deep = _is_deep_in_memory(side, depth)
             found.append((name, (0, 1) if is_deep else (1, 0)))
         return found

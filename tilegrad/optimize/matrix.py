@@ -23,13 +23,13 @@ from typing import NamedTuple
 from tilegrad.base.config import config
 from tilegrad.base.dtype import dtypes
 from tilegrad.base.errors import InternalError, OptError
-from tilegrad.hardware import matrix_unit
 from tilegrad.ir.args import KernelInfo
 from tilegrad.ir.op import Axis, Ops
 from tilegrad.ir.queries import next_number, stride_of
 from tilegrad.ir.rules import simplify, terms_of
 from tilegrad.ir.text import register
 from tilegrad.ir.uop import UOp
+from tilegrad.matrix_units import matrix_unit
 from tilegrad.optimize.descriptors import descriptor
 from tilegrad.optimize.dots import use_dot_unit
 from tilegrad.optimize.opt import Opt, axes_of, loop_order
@@ -252,7 +252,7 @@ class _Tiling:
 
         Raises OptError where it cannot.
         """
-        if not self.unit.row_bytes:
+        if not self.unit.row_bytes or (self.unit.takes_left and not is_right):
             return UOp.stack(values)
         found = descriptor(values, self.lanes, self.unit, is_right=is_right)
         if found is None:

@@ -34,21 +34,21 @@ __all__ = ["share_slices"]
 
 def share_slices(ast: UOp, opt: Opt, loop: UOp, target: Target) -> UOp:
     """The slices that `loop` runs over, with `opt.arg` lanes for each row; or, where that is
-    (number,), with both products on the matrix unit of this number.
+    (number,), with both products on the matrix unit of this number, or (number, number) on two.
     """
     lanes = opt.arg
     if not target.shared_bytes:
         raise OptError(f"slice: {target.name} has no shared memory", opt=opt)
     found = find_slices(ast, opt, loop)
     if isinstance(lanes, tuple):
-        (number,) = lanes if len(lanes) == 1 else (-1,)
-        if not 0 <= number < len(target.matrix_units):
-            count = len(target.matrix_units)
+        count = len(target.matrix_units)
+        if len(lanes) not in (1, 2) or not all(0 <= number < count for number in lanes):
             raise OptError(f"slice: {target.name} has {count} matrix units, not {lanes}", opt=opt)
-        if target.matrix_units[number].row_bytes:
-            name = target.matrix_units[number].name
-            raise OptError(f"slice: {name} takes no operand from registers", opt=opt)
-        return share_on_unit(ast, opt, loop, found, target, number)
+        units = [target.matrix_units[number] for number in (lanes[0], lanes[-1])]
+        for unit in units:
+            if unit.row_bytes and not unit.takes_left:
+                raise OptError(f"slice: {unit.name} takes no operand from registers", opt=opt)
+        return share_on_unit(ast, opt, loop, found, target, units)
     if not isinstance(lanes, int) or lanes < 2 or found.size % lanes:
         raise OptError(f"slice: {lanes} lanes do not divide a slice of {found.size}", opt=opt)
     extent = found.columns.extent

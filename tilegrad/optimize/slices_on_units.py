@@ -8,6 +8,9 @@ memory. Lanes that have one row exchange its largest element and its sum.
     before   p: { x = REDUCE(q*k, d);  ...;  s = REDUCE(w*v, j) }
     after    p: { x = WMMA(q, k, WMMA(...));  ...;  s = WMMA(w, v, WMMA(...)) }
 
+Units that read shared memory by themselves take keys and values from there, and rows and weights
+from registers (`MatrixUnit.takes_left`); the two products may have units of different widths.
+
 The rows and columns of one lane are written as nodes of their own, as the second product needs
 other elements of `w` than those that it belongs to.
 """
@@ -24,6 +27,7 @@ from tilegrad.ir.op import Axis, Ops
 from tilegrad.ir.queries import memory_of, next_number
 from tilegrad.ir.rules import simplify
 from tilegrad.ir.uop import UOp
+from tilegrad.optimize.descriptors import descriptor
 from tilegrad.optimize.matrix import Layout, position_in
 from tilegrad.optimize.opt import Opt, loop_order
 from tilegrad.optimize.slices_found import Slices, memory_behind
@@ -34,6 +38,8 @@ __all__ = ["share_on_unit"]
 
 # One value, or one for each of the columns that a lane has.
 Value = UOp | tuple[UOp, ...]
+# A range of an operand, and the number and the size of a tile of it.
+_At = tuple[UOp, UOp | int, int]
 
 
 class _Products(NamedTuple):
@@ -47,21 +53,27 @@ class _Products(NamedTuple):
     row: UOp
 
 
-def share_on_unit(ast: UOp, opt: Opt, loop: UOp, found: Slices, target: Target, number: int) -> UOp:
-    """The slices that `loop` runs over, with both products on the target's unit `number`."""
-    unit = target.matrix_units[number]
+def share_on_unit(
+    ast: UOp, opt: Opt, loop: UOp, found: Slices, target: Target, units: Sequence[MatrixUnit]
+) -> UOp:
+    """The slices that `loop` runs over, with the two products on two units of the target, which
+    differ in their columns at most.
+    """
+    unit, last = units
+    if (last.m, last.k, last.a_layout) != (unit.m, unit.k, unit.a_layout):
+        raise OptError(f"slice: {unit.name} and {last.name} have different rows", opt=opt)
     products = _products(ast, opt, found, unit)
     depth = products.first.src[1].extent
     sizes = {
         "rows": (products.row.extent.arg, unit.m),
         "terms": (depth.arg, unit.k),
         "elements of a slice": (found.size, max(unit.n, unit.k)),
-        "columns": (found.columns.extent.arg, unit.n),
+        "columns": (found.columns.extent.arg, last.n),
     }
     for name, (extent, size) in sizes.items():
         if extent % size:
             raise OptError(f"slice: {unit.name} takes {size} {name}, of {extent}", opt=opt)
-    return _OnUnit(ast, loop, found, target, unit, products).rewritten(opt)
+    return _OnUnit(ast, opt, loop, found, target, units, products).rewritten()
 
 
 def _products(ast: UOp, opt: Opt, found: Slices, unit: MatrixUnit) -> _Products:
@@ -115,13 +127,16 @@ class _OnUnit:
     def __init__(
         self,
         ast: UOp,
+        opt: Opt,
         loop: UOp,
         found: Slices,
         target: Target,
-        unit: MatrixUnit,
+        units: Sequence[MatrixUnit],
         products: _Products,
     ) -> None:
-        self.ast, self.loop, self.found = ast, loop, found
+        self.ast, self.opt, self.loop, self.found = ast, opt, loop, found
+        # The unit of the scores, and that of the results.
+        unit, self.last = units
         self.unit, self.products = unit, products
         # The weights lose more digits on their way to the unit than the approximation lacks.
         self.approximates = target.has_approximate_exp2 and unit.dtype_in.itemsize == 2
@@ -131,10 +146,7 @@ class _OnUnit:
         bits = unit.lanes.bit_length() - 1
         self.lanes = [UOp.range(2, number + 1 + bit, Axis.LOCAL) for bit in range(bits)]
         layout = unit.c_layout
-        # The elements of a lane by their row: those of one row are neighbouring columns.
-        self.rows: dict[int, list[int]] = {}
-        for element, (at, _) in enumerate(layout[0]):
-            self.rows.setdefault(at, []).append(element)
+        self.rows, self.last_rows = _rows(unit), _rows(self.last)
         self.masks = [1 << bit for bit in range(bits) if layout[1 << bit][0][0] == layout[0][0][0]]
         self.done: list[dict[UOp, Value]] = [{} for _ in self.rows]
         self.scores: dict[int, UOp] = {}
@@ -143,15 +155,16 @@ class _OnUnit:
         self.coordinates: dict[tuple[Layout, int], tuple[UOp, UOp]] = {}
         self.weights: dict[int, UOp] = {}
 
-    def rewritten(self, opt: Opt) -> UOp:
-        self._check(opt)
+    def rewritten(self) -> UOp:
+        self._check()
         unit, found = self.unit, self.found
-        for done, elements in zip(self.done, self.rows.values(), strict=True):
+        for number, (done, elements) in enumerate(zip(self.done, self.rows, strict=True)):
             row, _ = self._coordinates(unit.c_layout, elements[0])
             done[self.products.row] = self._position(self.outer, unit.m, row)
-            indices = self._columns(elements, found.size)
+            indices = self._columns(unit, elements, found.size)
             done |= dict.fromkeys(found.shared, indices)
-            done[found.columns] = self._columns(elements, found.columns.extent.arg)
+            own = self.last_rows[number]
+            done[found.columns] = self._columns(self.last, own, found.columns.extent.arg)
         for node in self.ast.toposort():
             for number, done in enumerate(self.done):
                 if node not in done:
@@ -165,18 +178,23 @@ class _OnUnit:
         alive = {node.number for node in made.toposort() if node.op is Ops.RANGE}
         return reorder(made, [number for number in self._order() if number in alive])
 
-    def _check(self, opt: Opt) -> None:
+    def _check(self) -> None:
         """Every element of the second product's left operand is one that its lane has."""
         unit = self.unit
-        for element in range(len(unit.a_layout[0])):
-            if self._element_of(element) is None:
-                raise OptError(f"slice: lanes of {unit.name} lack what they multiply", opt=opt)
+        for step in range(self.found.size // unit.k):
+            for element in range(len(unit.a_layout[0])):
+                if self._element_of(element, step) is None:
+                    raise OptError(
+                        f"slice: lanes of {unit.name} lack what they multiply", opt=self.opt
+                    )
 
-    def _element_of(self, element: int) -> tuple[int, int] | None:
-        """The tile of results, and the element of it, that is `element` of a left operand."""
+    def _element_of(self, element: int, step: int) -> tuple[int, int] | None:
+        """The tile of scores, and the element of it, that is `element` of a left operand."""
         unit = self.unit
-        tile = unit.a_layout[0][element][1] // unit.n
-        wanted = [(lane[element][0], lane[element][1] - tile * unit.n) for lane in unit.a_layout]
+        first = step * unit.k
+        tile = (unit.a_layout[0][element][1] + first) // unit.n
+        first -= tile * unit.n
+        wanted = [(lane[element][0], lane[element][1] + first) for lane in unit.a_layout]
         for other in range(len(unit.c_layout[0])):
             if [lane[other] for lane in unit.c_layout] == wanted:
                 return tile, other
@@ -195,10 +213,10 @@ class _OnUnit:
     def _position(outer: UOp | int, size: int, inside: UOp) -> UOp:
         return simplify(inside + outer * size)
 
-    def _columns(self, elements: Sequence[int], extent: int) -> tuple[UOp, ...]:
-        """The positions of a lane's columns of all tiles of results."""
-        inside = [self._coordinates(self.unit.c_layout, each)[1] for each in elements]
-        size = self.unit.n
+    def _columns(self, unit: MatrixUnit, elements: Sequence[int], extent: int) -> tuple[UOp, ...]:
+        """The positions of a lane's columns of all tiles of results of a unit."""
+        inside = [self._coordinates(unit.c_layout, each)[1] for each in elements]
+        size = unit.n
         return tuple(
             self._position(tile, size, at) for tile in range(extent // size) for at in inside
         )
@@ -207,9 +225,11 @@ class _OnUnit:
         """What becomes of a node for row `number` of a lane."""
         found, done = self.found, self.done[number]
         if node is self.products.first:
-            return self._picked(found.size, number, self._score)
+            tiles = found.size // self.unit.n
+            return _picked(self.rows[number], [self._score(tile) for tile in range(tiles)])
         if node is self.products.second:
-            return self._picked(found.columns.extent.arg, number, self._sum)
+            tiles = found.columns.extent.arg // self.last.n
+            return _picked(self.last_rows[number], [self._sum(tile) for tile in range(tiles)])
         if node.op is Ops.LOAD and memory_of(node.src[0]) in found.memories:
             return self._own(memory_of(node.src[0]), number)
         if node in found.memories or memory_behind(node) in found.memories:
@@ -262,57 +282,49 @@ class _OnUnit:
             total = total.alu(reduce.arg, UOp(Ops.SHUFFLE, total.dtype, (total,), mask))
         return total
 
-    def _picked(self, extent: int, number: int, tile_of) -> tuple[UOp, ...]:  # type: ignore[no-untyped-def]
-        """The elements of one row of a lane, of all tiles of results."""
-        elements = list(self.rows.values())[number]
-        return tuple(
-            tile_of(tile).gep(element)
-            for tile in range(extent // self.unit.n)
-            for element in elements
-        )
-
     def _score(self, tile: int) -> UOp:
         """A tile of the first product's result: a unit's product after the other."""
         if tile not in self.scores:
-            products = self.products
+            products, unit = self.products, self.unit
             (depth,) = products.first.src[1:]
-            total = self._nothing()
+            total = _nothing(unit)
             (fill,) = self.found.shared & products.right.ranges
-            for step in range(depth.extent.arg // self.unit.k):
-                right = self._operand(
-                    products.right, self.unit.b_layout,
-                    (depth, step, self.unit.k), (fill, tile, self.unit.n),
-                )  # fmt: skip
+            for step in range(depth.extent.arg // unit.k):
+                right = self._right(
+                    unit, products.right, (depth, step, unit.k), (fill, tile, unit.n)
+                )
                 left = self._rows_of_a_lane(depth, step)
-                total = UOp(Ops.WMMA, total.dtype, (left, right, total), self.unit)
-            self.scores[tile] = total
+                total = UOp(Ops.WMMA, total.dtype, (left, right, total), unit)
+            self.scores[tile] = _waited(total)
         return self.scores[tile]
 
     def _rows_of_a_lane(self, depth: UOp, step: int) -> UOp:
         """The left operand of the first product, which is one for all tiles."""
         if step not in self.left:
             products, unit = self.products, self.unit
-            self.left[step] = self._operand(
-                products.left, unit.a_layout,
-                (products.row, self.outer, unit.m), (depth, step, unit.k),
+            self.left[step] = UOp.stack(
+                self._elements(
+                    products.left, unit.a_layout,
+                    (products.row, self.outer, unit.m), (depth, step, unit.k),
+                )
             )  # fmt: skip
         return self.left[step]
 
     def _sum(self, tile: int) -> UOp:
         """A tile of the second product's result, of one slice."""
         if tile not in self.sums:
-            total = self._nothing()
+            unit, columns = self.last, self.found.columns
+            total = _nothing(unit)
             (axis,) = self.found.read
-            for step in range(self.found.size // self.unit.k):
-                right = self._operand(
-                    self.products.matrix, self.unit.b_layout,
-                    (axis, step, self.unit.k), (self.found.columns, tile, self.unit.n),
-                )  # fmt: skip
+            for step in range(self.found.size // unit.k):
+                right = self._right(
+                    unit, self.products.matrix, (axis, step, unit.k), (columns, tile, unit.n)
+                )
                 if step not in self.weights:
                     self.weights[step] = self._weights(step)
                 left = self.weights[step]
-                total = UOp(Ops.WMMA, total.dtype, (left, right, total), self.unit)
-            self.sums[tile] = total
+                total = UOp(Ops.WMMA, total.dtype, (left, right, total), unit)
+            self.sums[tile] = _waited(total)
         return self.sums[tile]
 
     def _weights(self, step: int) -> UOp:
@@ -321,17 +333,14 @@ class _OnUnit:
         (side,) = [each for each in _factors(self.products.second) if _is_of(each, self.found)]
         memory = memory_of(_narrow(side).src[0])
         values = [self._own(memory, number) for number in range(len(self.rows))]
-        elements = list(self.rows.values())
         operand: list[UOp] = []
         for element in range(len(unit.a_layout[0])):
-            found = self._element_of(element)
+            found = self._element_of(element, step)
             assert found is not None
-            number = next(at for at, each in enumerate(elements) if found[1] in each)
-            own = elements[number]
-            tile = found[0] + step * unit.k // unit.n
-            row = values[number]
+            number = next(at for at, each in enumerate(self.rows) if found[1] in each)
+            own, row = self.rows[number], values[number]
             assert isinstance(row, tuple)
-            operand.append(row[tile * len(own) + own.index(found[1])].cast(unit.dtype_in))
+            operand.append(row[found[0] * len(own) + own.index(found[1])].cast(unit.dtype_in))
         return UOp.stack(operand)
 
     def _coordinates(self, layout: Layout, element: int) -> tuple[UOp, UOp]:
@@ -341,13 +350,24 @@ class _OnUnit:
             self.coordinates[key] = position_in(layout, element, self.lanes)
         return self.coordinates[key]
 
-    def _operand(
-        self,
-        value: UOp,
-        layout: Layout,
-        first: tuple[UOp, UOp | int, int],
-        second: tuple[UOp, UOp | int, int],
-    ) -> UOp:
+    def _right(self, unit: MatrixUnit, value: UOp, first: _At, second: _At) -> UOp:
+        """The right operand of a unit, as lanes or the unit itself read it.
+
+        Raises OptError where the unit cannot.
+        """
+        values = self._elements(value, unit.b_layout, first, second)
+        if not unit.row_bytes:
+            return UOp.stack(values)
+        found = descriptor(values, self.lanes, unit, is_right=True)
+        if found is None:
+            raise OptError(
+                f"slice: {unit.name} reads the right operand from shared memory, in rows of "
+                f"{unit.row_bytes} bytes",
+                opt=self.opt,
+            )
+        return found
+
+    def _elements(self, value: UOp, layout: Layout, first: _At, second: _At) -> list[UOp]:
         """A lane's elements of an operand, whose two ranges are at (tile, size) each."""
         elements: list[UOp] = []
         for element in range(len(layout[0])):
@@ -358,7 +378,26 @@ class _OnUnit:
                 )
             }
             elements.append(simplify(value.substitute(mapping)))
-        return UOp.stack(elements)
+        return elements
 
-    def _nothing(self) -> UOp:
-        return UOp.const(self.unit.dtype_out, 0).broadcast(len(self.unit.c_layout[0]))
+
+def _rows(unit: MatrixUnit) -> list[list[int]]:
+    """The elements of a lane by their row: those of one row are neighbouring columns."""
+    found: dict[int, list[int]] = {}
+    for element, (at, _) in enumerate(unit.c_layout[0]):
+        found.setdefault(at, []).append(element)
+    return list(found.values())
+
+
+def _picked(elements: Sequence[int], tiles: Sequence[UOp]) -> tuple[UOp, ...]:
+    """The elements of one row of a lane, of all tiles of results."""
+    return tuple(tile.gep(element) for tile in tiles for element in elements)
+
+
+def _nothing(unit: MatrixUnit) -> UOp:
+    return UOp.const(unit.dtype_out, 0).broadcast(len(unit.c_layout[0]))
+
+
+def _waited(total: UOp) -> UOp:
+    """What a unit gives, once it has."""
+    return total if total.arg.synchronous else UOp(Ops.WAIT, total.dtype, (total,))

@@ -53,7 +53,11 @@ _DIALECT = Dialect(
         AddressSpace.SHARED: "__local ",
         AddressSpace.SCRATCH: "__private ",
     },
-    ids={"gidx": "get_group_id({number})", "lidx": "get_local_id({number})"},
+    ids={
+        "gidx": "get_group_id({number})",
+        "lidx": "get_local_id({number})",
+        "chunk": "get_group_id({number})",
+    },
     shared="__attribute__((aligned(16))) __local ",
     barrier="barrier(CLK_LOCAL_MEM_FENCE);",
     functions={

@@ -28,6 +28,7 @@ from collections.abc import Callable, Mapping, Sequence
 from tilegrad.base.dtype import AddressSpace, Pointer, dtypes
 from tilegrad.base.errors import CompileError
 from tilegrad.ir.op import Ops
+from tilegrad.ir.queries import shortened_memories
 from tilegrad.ir.uop import UOp
 from tilegrad.render.inline import loads_inside
 from tilegrad.render.names import function_name
@@ -79,10 +80,11 @@ class _Kernel:
         self.code = Code(target)
         self.memory = PTXMemory(self.code, program)
         self.units = WarpUnits(self.code, self.memory, program)
-        self.groups = WarpGroups(self.code, self.memory)
+        self.groups = WarpGroups(self.code, self.memory, self.units, program)
         self.tiles = TileCopies(self.code, self.memory, program)
         self.tensor = TensorUnits(self.code, self.memory, program)
         self.shared = shared_layout(program)
+        self.shortened = shortened_memories(program)
         self.fused, self.inside = fused_logic(program)
         self.skipped = index_sums(program) | loads_inside(program) | needless(program)
         self.snapshots = snapshots(program)
@@ -324,6 +326,10 @@ class _Kernel:
         self._set(node, self.units.load_word(node) if is_word else self.memory.load(node))
 
     def _store(self, node: UOp) -> None:
+        if root(node.src[0]) in self.shortened:
+            names = self.code.registers_of(self.code.lanes(node.value), "f32")
+            self.memory.store(node, [self.units.as_tf32(name) for name in names])
+            return
         self.memory.store(node)
 
     def _barrier(self, node: UOp) -> None:

@@ -351,17 +351,18 @@ class PTXMemory:
             most //= 2
         return [(lane, most, address.at(lane * scalar.itemsize)) for lane in range(0, width, most)]
 
-    def store(self, node: UOp) -> None:
+    def store(self, node: UOp, operands: Sequence[str] = ()) -> None:
+        """A store of a value, or of `operands` that stand for it."""
         memory, index, value, *rest = node.src
         code, scalar = self.code, value.dtype.scalar
         kind, width = kind_of(scalar), value.dtype.lanes
         gate = f"@{code.scalar(rest[0])} " if rest else ""
-        operands = code.lanes(value)
+        operands = operands or code.lanes(value)
         if node.arg is not None:
             self._combine(node, gate, operands)
             return
         if kind == "pred":
-            operands = tuple([code.op("b32", "selp.b32", "1", "0", each) for each in operands])
+            operands = [code.op("b32", "selp.b32", "1", "0", each) for each in operands]
         names = code.registers_of(operands, "b32" if kind == "pred" else kind)
         space, kind_text = self.space(root(memory)), _memory_type(scalar)
         for first, count, address in self._accesses(memory, index, scalar, width):

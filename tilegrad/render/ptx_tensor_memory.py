@@ -57,6 +57,7 @@ _FIXED = 1 << 14 | 2 << 29
 _KINDS = {
     dtypes.float16: ("f16", 0, 1),
     dtypes.bfloat16: ("f16", 1, 1),
+    dtypes.float32: ("tf32", 2, 1),
     dtypes.int8: ("i8", 1, 2),
     dtypes.fp8e4m3: ("f8f6f4", 0, 1),
     dtypes.fp8e5m2: ("f8f6f4", 1, 1),

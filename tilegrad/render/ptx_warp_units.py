@@ -113,11 +113,11 @@ class WarpUnits:
             key = (name, body)
             found = None if is_changing else self.shortened.get(key)
             if found is None:
-                found = self.shortened[key] = self._as_tf32(name)
+                found = self.shortened[key] = self.as_tf32(name)
             made.append(found)
         return made
 
-    def _as_tf32(self, name: str) -> str:
+    def as_tf32(self, name: str) -> str:
         """A float32 rounded to 10 digits behind the point: half of the last one is added, as a
         multiple of the number's power of two, and the digits behind it are cut. NaN stays NaN, and
         what is less than the normal numbers is only cut. (`cvt.rna.tf32.f32` does so with two

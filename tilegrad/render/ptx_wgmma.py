@@ -1,4 +1,5 @@
-"""`wgmma`: matrix units of four warps that read their operands from shared memory by themselves.
+"""`wgmma`: matrix units of four warps that read their operands from shared memory by themselves, or
+the left one from registers.
 
 An operand is a *matrix descriptor* of 64 bits (PTX ISA, "Asynchronous Warpgroup Level Matrix
 Instructions", sections "Matrix Descriptor Format" and "Strides"), in units of 16 bytes:
@@ -10,7 +11,8 @@ Instructions", sections "Matrix Descriptor Format" and "Strides"), in units of 1
 
 Units that follow each other add to the same registers, and nothing touches these until
 `wgmma.wait_group`. `wgmma.fence` orders what was written to them before; `fence.proxy.async` what
-lanes have written to shared memory, before the barrier behind which a unit reads it.
+lanes have written to shared memory, before the barrier behind which a unit reads it. So the
+operands in registers of all units that follow each other are packed before the first one begins.
 """
 
 from __future__ import annotations
@@ -23,6 +25,7 @@ from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp
 from tilegrad.render.ptx_code import Code, kind_of, root
 from tilegrad.render.ptx_memory import PTXMemory
+from tilegrad.render.ptx_warp_units import WarpUnits
 from tilegrad.target import MatrixUnit
 
 __all__ = ["WarpGroups", "descriptor", "needless"]
@@ -32,6 +35,7 @@ _UNIT, _SWIZZLED_128 = 16, 1 << 30
 _KINDS = {
     dtypes.float16: "f16",
     dtypes.bfloat16: "bf16",
+    dtypes.float32: "tf32",
     dtypes.int8: "s8",
     dtypes.fp8e4m3: "e4m3",
     dtypes.fp8e5m2: "e5m2",
@@ -69,10 +73,17 @@ def descriptor(code: Code, memory: PTXMemory, node: UOp, fixed: int) -> str:
 class WarpGroups:
     """The units of one kernel."""
 
-    def __init__(self, code: Code, memory: PTXMemory):
-        self.code, self.memory = code, memory
+    def __init__(self, code: Code, memory: PTXMemory, units: WarpUnits, program: Sequence[UOp]):
+        self.code, self.memory, self.units = code, memory, units
         # The registers of units that nobody has waited for.
         self._open: dict[UOp, list[str]] = {}
+        # The unit that adds to what another gives, and the registers of left operands.
+        self._next = {
+            node.src[2]: node
+            for node in program
+            if node.op is Ops.WMMA and node.src[2].op is Ops.WMMA
+        }
+        self._packed: dict[UOp, list[str]] = {}
 
     def descriptor(self, node: UOp) -> str:
         """The register of an operand."""
@@ -82,29 +93,46 @@ class WarpGroups:
         """The registers of a unit's results, which are `total` where that is another's."""
         unit: MatrixUnit = node.arg
         code, (a, b, c) = self.code, node.src
-        if unit.dtype_in not in _KINDS or any(each.op is not Ops.DESCRIPTOR for each in (a, b)):
+        read = (b,) if unit.takes_left else (a, b)
+        if unit.dtype_in not in _KINDS or any(each.op is not Ops.DESCRIPTOR for each in read):
             raise CompileError(f"render.ptx: {unit.name} reads shared memory only")
         is_added = c.op is Ops.WMMA or (c.op is Ops.WAIT and c.arg)
         if is_added and c not in self._open:
             raise CompileError(f"render.ptx: two units add to what one {unit.name} gives")
         if is_added:
             made = self._open.pop(c)
+        elif _is_nothing(c):
+            made = [code.new(kind_of(unit.dtype_out)) for _ in range(c.dtype.lanes)]
         else:
             kind_out = kind_of(unit.dtype_out)
             made = [code.op(kind_out, f"mov.{kind_out}", value) for value in total]
-        if c.op is not Ops.WMMA:
+        if unit.takes_left and node not in self._packed:
+            self._pack(node)
+            code.emit("wgmma.fence.sync.aligned")
+        elif c.op is not Ops.WMMA:
             code.emit("wgmma.fence.sync.aligned")
         kind = _KINDS[unit.dtype_in]
         out = "f32" if unit.dtype_out.is_float else "s32"
         shape = f"m{unit.m}n{unit.n}k{unit.k}.{out}.{kind}.{kind}"
-        # It adds to what is there; floats may be negated, and halves lie across the sum.
-        rest = ["1", *["1"] * (2 * unit.dtype_in.is_float)]
+        # It adds to what is there, if anything; floats may be negated, and halves lie across the
+        # sum.
+        rest = [str(int(not _is_nothing(c))), *["1"] * (2 * unit.dtype_in.is_float)]
         if unit.dtype_in.itemsize == 2:
-            rest += [str(int(each.arg[2])) for each in (a, b)]
-        operands = ", ".join([*(code.scalar(each) for each in (a, b)), *rest])
+            rest += [str(int(each.arg[2])) for each in read]
+        left = f"{{{', '.join(self._packed.pop(node))}}}" if unit.takes_left else code.scalar(a)
+        operands = ", ".join([left, code.scalar(b), *rest])
         code.emit(f"wgmma.mma_async.sync.aligned.{shape} {{{', '.join(made)}}}, {operands}")
         self._open[node] = made
         return made
+
+    def _pack(self, node: UOp) -> None:
+        """The registers of the left operand, and of those of the units that follow, as far as they
+        are there: nothing may be written between units.
+        """
+        each: UOp | None = node
+        while each is not None and each.src[0] in self.code.values:
+            self._packed[each] = self.units.packed(each.src[0])
+            each = self._next.get(each)
 
     def wait(self, node: UOp) -> tuple[str, ...]:
         """The registers of a unit's results, which are there if it waits for all."""
@@ -115,3 +143,10 @@ class WarpGroups:
         if node.arg:
             self._open[node] = made
         return tuple(made)
+
+
+def _is_nothing(total: UOp) -> bool:
+    """Whether a unit adds to zeros."""
+    if total.op not in (Ops.CONST, Ops.VECTORIZE):
+        return False
+    return all(each.op is Ops.CONST and each.arg == 0 for each in (total.src or (total,)))

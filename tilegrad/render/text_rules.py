@@ -368,7 +368,8 @@ def special(u: UOp, ctx: Rendering) -> str:
     name, extent = u.arg
     if ctx.dialect.ids is None:
         return ""
-    kind, number = name[:-1], name[-1]
+    # There is one axis of chunks.
+    kind, number = (name, "0") if name == "chunk" else (name[:-1], name[-1])
     if kind not in ctx.dialect.ids or number not in "012":
         raise CompileError(
             f"render: {ctx.target.name} has no position {name!r}", known="gidx0-2, lidx0-2"

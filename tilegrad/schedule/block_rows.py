@@ -15,7 +15,7 @@ from tilegrad.ir.queries import below_casts, loads_of
 from tilegrad.ir.uop import UOp
 from tilegrad.schedule.cost import extent_product
 from tilegrad.schedule.online_reductions import Row
-from tilegrad.target import TILES, Target
+from tilegrad.target import OTHER_REGISTERS, TILES, Target
 
 __all__ = ["is_worth_slicing", "slice_of_block"]
 
@@ -77,6 +77,9 @@ def slice_of_block(ast: UOp, row: Row, target: Target) -> int:
         # What the second product gives is a row of its own, which is reduced once more.
         return 0
     passed = {load for reduction in products for load in _shared_loads(reduction, around)}
+    (depth,) = filling[0].src[1:] if len(filling[0].src) == 2 else (columns[0],)
+    if size := _slice_of_units(passed, row, _extent(columns[0]), _extent(depth), target):
+        return size
     each = sum(
         extent_product(load.ranges - around - row.ranges) * load.dtype.itemsize + _PADDING
         for load in passed
@@ -90,6 +93,30 @@ def slice_of_block(ast: UOp, row: Row, target: Target) -> int:
     padded = {size: -(-row.length // size) * size for size in fitting}
     good = (size for size in fitting if padded[size] <= _LITTLE * row.length)
     return next(good, min(fitting, key=padded.__getitem__, default=0))
+
+
+def _slice_of_units(
+    passed: Iterable[UOp], row: Row, columns: int, depth: int, target: Target
+) -> int:
+    """The elements of a slice for matrix units that read keys and values from shared memory by
+    themselves; 0 where none fits. They take whole rows of both, and results of one unit; what they
+    give, and the rows and weights that they take, are in registers.
+    """
+    kinds = {load.dtype for load in passed}
+    units = [unit for unit in target.matrix_units if unit.takes_left and {unit.dtype_in} == kinds]
+    for unit in sorted(units, key=lambda each: -each.n):
+        size = unit.n
+        registers = (columns + size + (size + depth) // 2) * unit.m // unit.lanes
+        nbytes = TILES * size * (columns + depth) * unit.dtype_in.itemsize
+        if (
+            columns in {each.n for each in units}
+            and depth % unit.row_elements == 0
+            and -(-row.length // size) * size <= _LITTLE * row.length
+            and registers + OTHER_REGISTERS <= target.registers
+            and nbytes <= _MOST_OF_SHARED * target.block_bytes
+        ):
+            return size
+    return 0
 
 
 def _products(nodes: Iterable[UOp]) -> list[UOp]:

@@ -133,5 +133,6 @@ def assembled(source: str, arch: str) -> Compiled:
     binary, usage = assemble(source, arch, program)
     spilled = usage.spill_stores + usage.spill_loads
     lanes = re.search(r"\.maxntid (\d+)", source)
-    warps = int(lanes[1]) // WARP if lanes else 1
+    # A block of fewer lanes than a warp has is one.
+    warps = -(-int(lanes[1]) // WARP) if lanes else 1
     return Compiled(usage.registers, spilled, *_loop_of(binary, products_of(source), warps))

@@ -69,7 +69,8 @@ def run(
 @dataclass
 class _UnitRead:
     """What a matrix unit reads for a warpgroup: by which lanes, at which addresses, what was there,
-    the registers that it adds to, and how many groups of units were closed since.
+    the registers that it adds to and those that it reads, and how many groups of units were closed
+    since.
     """
 
     readers: Array
@@ -77,6 +78,7 @@ class _UnitRead:
     values: Array
     what: str
     names: tuple[str, ...]
+    taken: tuple[str, ...] = ()
     closed: int = 0
 
 
@@ -236,6 +238,9 @@ class Launch:
             self.touch(name, active)
         if self.unfenced is not None:
             self.unfenced.add(name)
+        for each in self.reads:
+            if name in each.taken and active[each.readers].any():
+                raise PTXError(f"{name} is written while a matrix unit reads it")
         self.set(name, raw, active)
 
     def set(self, name: str, raw: Array, active: Array) -> None:
@@ -1103,33 +1108,45 @@ def _wgmma(entry: Entry, instruction: Instruction) -> Step:
         raise PTXError(f"{len(names)} registers for {rest[0]}")
     if len(set(names)) != len(names):
         raise PTXError("one register twice")
-    constants = shape.constants
-    if len(operands) != 2 + len(constants) or any(
-        given not in allowed for given, allowed in zip(operands[2:], constants)
+    held: tuple[str, ...] = ()
+    if operands[0].startswith("{"):
+        held = tuple(part.strip() for part in operands.pop(0)[1:-1].split(","))
+    count = 1 if held else 2
+    constants = shape.constants(count)
+    if len(operands) != count + len(constants) or any(
+        given not in allowed for given, allowed in zip(operands[count:], constants)
     ):
         raise PTXError("wgmma that scales")
-    descriptors = [_source(entry, text, "b64") for text in operands[:2]]
-    across = [text == "1" for text in operands[5:7]] if shape.itemsize == 2 else [False] * 2
+    is_added = operands[count] == "1"
+    words = [_source(entry, text, "b32") for text in held]
+    descriptors = [_source(entry, text, "b64") for text in operands[:count]]
+    across = [False] * count
+    if shape.itemsize == 2:
+        across = [text == "1" for text in operands[-count:]]
 
     def step(launch: Launch, active: Array) -> None:
         _whole_groups(launch, active)
         assert launch.unfenced is not None
-        for name in names:
+        for name in (*names, *held):
             if name in launch.unfenced:
                 raise PTXError(f"{name} was written since the last wgmma.fence")
+        registers = [np.ascontiguousarray(fetch(launch)).view(np.uint32) for fetch in words]
+        if not is_added:
+            for name in names:
+                launch.set(name, np.zeros(launch.count, np.uint32), active)
         first = np.flatnonzero(active)[:: wgmma.GROUP]
         found = [np.ascontiguousarray(fetch(launch)).view(np.uint64) for fetch in descriptors]
         made = np.stack([launch.registers[name] for name in names], -1)
         for start in first:
             lanes = np.arange(start, start + wgmma.GROUP)
-            sides = []
-            for bits, size, is_across in zip(found, (64, shape.n), across):
+            sides = [shape.left([each[lanes] for each in registers])] if held else []
+            for bits, size, is_across in zip(found, (64, shape.n)[-count:], across):
                 if (bits[lanes] != bits[start]).any():
                     raise PTXError("lanes of one warpgroup have different descriptors")
                 found_at = wgmma.decode(int(bits[start]))
                 places = found_at.addresses(size, is_across, shape.itemsize)
                 found_there = _read_by_unit(
-                    launch, lanes, places, shape.itemsize, instruction.text, tuple(names)
+                    launch, lanes, places, shape.itemsize, instruction.text, tuple(names), held
                 )
                 sides.append(found_there)
             made[lanes] = shape.multiply(*sides, made[lanes].view(np.uint32)).view(made.dtype)
@@ -1141,7 +1158,13 @@ def _wgmma(entry: Entry, instruction: Instruction) -> Step:
 
 
 def _read_by_unit(
-    launch: Launch, lanes: Array, places: Array, size: int, what: str, names: tuple[str, ...]
+    launch: Launch,
+    lanes: Array,
+    places: Array,
+    size: int,
+    what: str,
+    names: tuple[str, ...],
+    taken: tuple[str, ...],
 ) -> Array:
     """The bits at addresses, read for a warpgroup until it waits: each element by one lane."""
     addresses = places.reshape(-1).astype(np.uint64)
@@ -1149,7 +1172,7 @@ def _read_by_unit(
     block, lane = launch.block[readers], launch.lane[readers]
     launch.shared.published(block, addresses, size, what)
     found = launch.shared.read(block, lane, addresses, np.dtype(f"u{size}"), what)
-    launch.reads.append(_UnitRead(readers, addresses, found, what, names))
+    launch.reads.append(_UnitRead(readers, addresses, found, what, names, taken))
     return found.reshape(places.shape)
 
 

@@ -57,7 +57,7 @@ class Shape:
 
     @property
     def itemsize(self) -> int:
-        return 2 if self.kind in ("f16", "bf16") else 1
+        return {"f16": 2, "bf16": 2, "tf32": 4}.get(self.kind, 1)
 
     def multiply(self, a: Array, b: Array, total: Array | None) -> Array:
         """The bits of a @ b.T + total: a is (m, k), b (n, k), total (m, n), all as bits."""
@@ -76,6 +76,7 @@ class Shape:
 # By kind: the number of the type of the results, and the types of the operands by their numbers.
 _KINDS = {
     "f16": (1, {0: "f16", 1: "bf16"}),
+    "tf32": (1, {2: "tf32"}),
     "i8": (2, {1: "s8"}),
     "f8f6f4": (1, {0: "e4m3", 1: "e5m2"}),
 }

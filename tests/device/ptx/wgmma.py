@@ -4,12 +4,14 @@ Format", "wgmma.fence" and "Async Proxy".
 
 A matrix of elements of 16 or 8 bits lies in shared memory in rows of 128 bytes, 8 of which are a
 group of 1024; the bits 4 to 6 of an address are XORed with its bits 7 to 9 (128-byte swizzling).
-Rows run along K, or, if a matrix of 16 bits is transposed, along M or N. K is 32 bytes.
+Rows run along K, or, if a matrix of 16 bits is transposed, along M or N. K is 32 bytes. The left
+matrix may lie in registers instead ("Register Fragments for wgmma.mma_async.m64nNk16").
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -62,25 +64,41 @@ def decode(bits: int) -> Matrix:
 
 @dataclass(frozen=True)
 class Shape:
-    """m64nNk16, or m64nNk32 of bytes."""
+    """m64nNk16, m64nNk32 of bytes, or m64nNk8 of tf32."""
 
     n: int
     kind: str
 
     @property
     def itemsize(self) -> int:
-        return 2 if self.kind in ("f16", "bf16") else 1
+        return {"f16": 2, "bf16": 2, "tf32": 4}.get(self.kind, 1)
 
     @property
     def word(self) -> str:
         """The type of the registers of the results."""
         return "b32" if self.kind == "s8" else "f32"
 
-    @property
-    def constants(self) -> list[list[str]]:
-        """What the operands behind the descriptors may be: to add, not to negate, transposed."""
+    def constants(self, descriptors: int) -> list[list[str]]:
+        """What the operands behind so many descriptors may be: to add, not to negate, across."""
         signs = [] if self.kind == "s8" else [["1"]] * 2
-        return [["1"], *signs, *([["0", "1"]] * 2 if self.itemsize == 2 else [])]
+        across = [["0", "1"]] * descriptors if self.itemsize == 2 else []
+        return [["0", "1"], *signs, *across]
+
+    def left(self, registers: Sequence[Array]) -> Array:
+        """The bits of the left matrix (64, 16), of the four registers of a warpgroup's threads: two
+        elements in each, the lower one first.
+        """
+        if self.itemsize != 2 or len(registers) != 4:
+            raise PTXError(f"{len(registers)} registers for a matrix of {self.kind}")
+        found = np.zeros((64, 16), np.uint16)
+        for thread in range(GROUP):
+            warp, group, within = thread // 32, thread % 32 // 4, thread % 4
+            for number, register in enumerate(registers):
+                row = 16 * warp + group + (8 if number in (1, 3) else 0)
+                column = 2 * within + (8 if number in (2, 3) else 0)
+                word = int(register[thread])
+                found[row, column], found[row, column + 1] = word & 0xFFFF, word >> 16
+        return found
 
     def values(self, bits: Array) -> Array:
         """The numbers of an operand's bits."""
@@ -88,6 +106,8 @@ class Shape:
             return from_bfloat(bits)
         if self.kind == "f16":
             return bits.view(np.float16)
+        if self.kind == "tf32":
+            return of_tf32(bits)
         return bits.view(np.int8) if self.kind == "s8" else of_bytes(bits, self.kind)
 
     def fragment(self) -> tuple[Array, Array]:
@@ -112,11 +132,11 @@ class Shape:
 
 
 def shape_of(name: str, kinds: tuple[str, ...]) -> Shape:
-    found = re.fullmatch(r"m64n(\d+)k(16|32)", name)
+    found = re.fullmatch(r"m64n(\d+)k(8|16|32)", name)
     if found is None or int(found[1]) not in range(8, 257, 8):
         raise PTXError(f"no wgmma of {name}")
     out, left, right = kinds
-    known = {"f16": "f32", "bf16": "f32", "e4m3": "f32", "e5m2": "f32", "s8": "s32"}
+    known = {"f16": "f32", "bf16": "f32", "tf32": "f32", "e4m3": "f32", "e5m2": "f32", "s8": "s32"}
     if left != right or known.get(left) != out:
         raise PTXError(f"no wgmma of {kinds}")
     shape = Shape(int(found[1]), left)
@@ -125,3 +145,14 @@ def shape_of(name: str, kinds: tuple[str, ...]) -> Shape:
     if left == "s8" and shape.n % 16 and shape.n not in (8, 24):
         raise PTXError(f"no wgmma of {name} for {left}")
     return shape
+
+
+def of_tf32(bits: Array) -> Array:
+    """The numbers of a matrix of `.tf32`: float32 of which the last 13 bits say nothing.
+
+    Raises PTXError where they are not zero, as what a unit makes of them is not written.
+    """
+    words = np.ascontiguousarray(bits).view(np.uint32)
+    if (words & 0x1FFF).any():
+        raise PTXError("a matrix of tf32 whose floats are not rounded")
+    return words.view(np.float32)

@@ -15,7 +15,7 @@ _LOGIC = "tilegrad/render/ptx_logic.py"
 _OPTS = "tilegrad/optimize/opts.py"
 _NAME = "tilegrad/optimize/name.py"
 _GROUP = "tilegrad/optimize/group.py"
-_HARDWARE = "tilegrad/hardware.py"
+_UNITS = "tilegrad/matrix_units.py"
 _UOP = "tilegrad/ir/uop.py"
 
 _NO_CLOSED_FORM = Mutant(
@@ -112,7 +112,7 @@ MUTANTS: dict[str, Mutant] = {
     ),
     "M9.5": Mutant(
         "a lane of PTX's unit holds its two rows in the other order",
-        _HARDWARE,
+        _UNITS,
         "        b.append(tuple((2 * t + pair + step, g) for step, pair in steps))\n"
         "        c.append(tuple((g + row, 2 * t + pair) for row in (0, 8) for pair in (0, 1)))\n",
         "        b.append(tuple((2 * t + pair + step, g) for step, pair in steps))\n"
@@ -132,7 +132,7 @@ MUTANTS: dict[str, Mutant] = {
     ),
     "M9.8": Mutant(
         "Metal's quads lie in the other half of the rows",
-        _HARDWARE,
+        _UNITS,
         "        row, column = (quad & 4) + lane // 2 % 4, 2 * (quad & 2) + 2 * (lane % 2)\n",
         "        row, column = (quad & 4) + lane // 2 % 4, (quad & 2) + 2 * (lane % 2)\n",
     ),

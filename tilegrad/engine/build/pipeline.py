@@ -86,8 +86,8 @@ _named: Recent[str, dict[str, int]] = Recent(lambda: config.KEEP_KERNELS)
 
 # Folders whose code shapes a kernel or a plan. What the folders above them decide is in the graph.
 _COMPILER = (
-    "base", "ir", "target.py", "hardware.py", "schedule", "optimize", "lower", "render", "compile",
-    "runtime", "device", "engine",
+    "base", "ir", "target.py", "matrix_units.py", "hardware.py", "schedule", "optimize", "lower",
+    "render", "compile", "runtime", "device", "engine",
 )  # fmt: skip
 
 
