@@ -142,7 +142,7 @@ def held() -> tuple[int, int]:
     """
     for kept in (template_table, grad_templates):
         kept._known.clear()
-        kept._met.clear()
+        kept._came.clear()
     gc.collect()
     return len(uop._table), GlobalCounters.mem_used
 

@@ -92,7 +92,7 @@ def test_what_programs_ask_of_devices_and_processes_has_an_answer() -> None:
     assert not (torch.distributed.is_available() or torch.distributed.is_initialized())
     assert not (torch.mps.is_available() or torch.xpu.is_available() or torch.xpu.device_count())
     with pytest.raises(AttributeError, match="one process"):
-        torch.distributed.get_rank  # noqa: B018
+        torch.distributed.send  # noqa: B018
     before = torch.are_deterministic_algorithms_enabled()
     torch.use_deterministic_algorithms(True)
     assert torch.are_deterministic_algorithms_enabled() and not before

@@ -233,7 +233,7 @@ def test_autocast_computes_products_in_bfloat16() -> None:
 @pytest.mark.parametrize(
     ("name", "hint"),
     [
-        ("torch.fx", "torch.compile"),
+        ("torch.fx.Interpreter", "torch.compile"),
         ("torch.zeroes", "did you mean torch.zeros"),
         ("torch.nn.Relu", "did you mean torch.nn.ReLU"),
         ("torch.nn.functional.relux", "did you mean torch.nn.functional.relu"),

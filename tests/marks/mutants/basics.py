@@ -52,8 +52,8 @@ MUTANTS: dict[str, Mutant] = {
     "S0.3": Mutant(
         "what PADTO adds to an output is stored too",
         "tilegrad/ir/ranges.py",
-        "            made = made.replace(src=(*made.src[:3], gate))\n",
-        "            made = made.replace(src=made.src[:3])\n",
+        "            return made.over((*made.src[:3], gate))\n",
+        "            return made.over(made.src[:3])\n",
     ),
     "S0.4": Mutant(
         "lanes that share a fold do not wait for each other",

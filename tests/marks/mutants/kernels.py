@@ -258,8 +258,8 @@ MUTANTS: dict[str, Mutant] = {
     "R4.9": Mutant(
         "what PADTO adds to an output is stored too",
         "tilegrad/ir/ranges.py",
-        "            made = made.replace(src=(*made.src[:3], gate))\n",
-        "            made = made.replace(src=made.src[:3])\n",
+        "            return made.over((*made.src[:3], gate))\n",
+        "            return made.over(made.src[:3])\n",
     ),
     "R4.10": Mutant(
         "moves that are not legal are listed",
