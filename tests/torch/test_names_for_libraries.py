@@ -452,3 +452,85 @@ def test_other_packages_are_found_as_before() -> None:
     with installed():
         assert importlib.metadata.version("numpy") == np.__version__
         assert importlib.metadata.version("torch") == torch.__version__
+
+
+class Adapter:
+    """What stands beside a layer among the bases, and begins when it is told to."""
+
+    def __init__(self, size: int):
+        self.size = size
+
+
+class Adapted(nn.Module, Adapter):
+    def __init__(self) -> None:
+        super().__init__()
+        Adapter.__init__(self, 3)
+
+
+class Begun(nn.Module, Adapter):
+    call_super_init = True
+
+    def __init__(self) -> None:
+        super().__init__(4)
+
+
+def test_a_base_beside_a_module_begins_when_it_is_told_to() -> None:
+    assert Adapted().size == 3 and Begun().size == 4
+    with pytest.raises(TypeError, match=r"takes no arguments, given \[3\]"):
+        nn.Module(3)
+
+
+def test_a_mask_of_no_axes_picks_all_or_nothing() -> None:
+    for holds in (True, False):
+        array = np.arange(6.0).reshape(2, 3)
+        x, mask = torch.tensor(array), torch.tensor(1.0 if holds else -1.0) > 0
+        for key in (mask, holds):
+            assert x[key].tolist() == array[holds].tolist()
+            assert x[key].shape == array[holds].shape
+            x[key] = 7.0
+            array[holds] = 7.0
+            assert x.tolist() == array.tolist()
+            x[key] = torch.tensor([1.0, 2.0, 3.0]).double()
+            array[holds] = [1.0, 2.0, 3.0]
+            assert x.tolist() == array.tolist()
+
+
+def test_what_no_tensor_holds_is_refused() -> None:
+    x = torch.tensor([1.0, 2.0])
+    assert 2.0 in x and 3 not in x and torch.tensor(1.0) in x
+    with pytest.raises(RuntimeError, match="not a str"):
+        "a" in x  # noqa: B015
+
+
+class Saving(torch.autograd.Function):
+    """Saves a leaf under `no_grad`, and asks for its gradient in `backward`."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Any, weight: Any) -> Any:
+        with torch.no_grad():
+            ctx.save_for_backward(x, weight)
+            return x * weight
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Any) -> Any:
+        x, weight = ctx.saved_tensors
+        with torch.enable_grad():
+            value = x.detach() * weight
+            (found,) = torch.autograd.grad(value, (weight,), gradient)
+        return None, found * 10
+
+
+def test_what_is_saved_under_no_grad_is_the_leaf() -> None:
+    weight = torch.nn.Parameter(torch.tensor([1.0, 2.0]))
+    x = torch.tensor([3.0, 4.0], requires_grad=True)
+    Saving.apply(x, weight).sum().backward()
+    assert weight.grad.tolist() == [30, 40]
+
+
+def test_a_mode_of_functions_is_refused_when_it_is_entered() -> None:
+    mode = torch.overrides.TorchFunctionMode()
+    with pytest.raises(NotImplementedError, match=r"torch\.overrides\.TorchFunctionMode"):
+        mode.__enter__()
+    assert torch.overrides.is_tensor_like(torch.ones(1)) and not torch.overrides.is_tensor_like(1)
+    with pytest.raises(NotImplementedError, match="one process computes"):
+        torch.distributed.device_mesh.DeviceMesh("cpu", [0])

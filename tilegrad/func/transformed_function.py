@@ -53,7 +53,10 @@ def _as_it_is(value: Any) -> Any:
     """A tensor with the value that `value` has now, whatever is written to that later."""
     if not isinstance(value, Tensor):
         return value
-    return value._of(value.uop, value.device, value._variables, value._requires_grad)
+    found = value._of(value.uop, value.device, value._variables, value._requires_grad)
+    # What is saved under `no_grad` requires what it required.
+    found._requires_grad, found._is_leaf = value._requires_grad, value._is_leaf
+    return found
 
 
 class Function:

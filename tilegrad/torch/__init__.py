@@ -257,12 +257,13 @@ _MODULES = frozenset([
     "_C", "_custom_ops", "_dynamo", "_subclasses", "accelerator", "amp", "ao", "autograd",
     "backends", "compiler", "cpu", "cuda", "distributed", "distributions", "fft", "func", "fx",
     "hub", "jit", "library", "linalg", "mps", "multiprocessing", "nn", "onnx", "ops", "optim",
-    "profiler", "random", "serialization", "signal", "sparse", "special", "testing", "types",
-    "utils", "version", "xpu",
+    "overrides", "profiler", "random", "serialization", "signal", "sparse", "special",
+    "testing", "types", "utils", "version", "xpu",
 ])  # fmt: skip
 # Names that few programs use, and the modules that have them.
 _ELSEWHERE = {
-    "GradScaler": "amp", "sparse_coo_tensor": "sparse", "sparse_csr_tensor": "sparse",
+    "Event": "absent_gpus", "GradScaler": "amp", "Stream": "absent_gpus",
+    "sparse_coo_tensor": "sparse", "sparse_csr_tensor": "sparse",
     "spmm": "sparse.mm",
     **dict.fromkeys(
         (

@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 from tilegrad.base.errors import DeviceError
 from tilegrad.torch.absent_hints import refusing
 
-__all__ = ["NoGPUError", "or_refusing"]
+__all__ = ["Event", "NoGPUError", "Stream", "or_refusing"]
 
 
 class NoGPUError(DeviceError, AssertionError):
@@ -76,3 +76,7 @@ def _class(name: str) -> type:
 
     body = {"__init__": make, "__doc__": "Making one raises NoGPUError.", "__module__": __name__}
     return type(name.rpartition(".")[2], (), body)
+
+
+# Of all kinds of GPU.
+Event, Stream = _class("torch.Event"), _class("torch.Stream")

@@ -6,13 +6,16 @@ from __future__ import annotations
 
 import importlib
 import os
+import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from tilegrad.torch.absent_hints import refusing
+from tilegrad.torch.absent_hints import absent, refusing
+from tilegrad.torch.module_aliases import also_known
 
 __all__ = [
-    "GroupMember", "ProcessGroup", "ReduceOp", "Work", "all_gather", "all_gather_into_tensor",
+    "DeviceMesh", "GroupMember", "ProcessGroup", "ReduceOp", "Work", "all_gather",
+    "all_gather_into_tensor",
     "all_gather_object", "all_reduce", "barrier", "broadcast", "broadcast_object_list",
     "destroy_process_group", "gather", "gather_object", "get_backend", "get_rank",
     "get_world_size", "group", "init_process_group", "is_available", "is_initialized",
@@ -41,6 +44,13 @@ class ProcessGroup:
     def size(self) -> int:
         """1."""
         return 1
+
+
+class DeviceMesh:
+    """Processes in rows and columns: there is one. Making one raises NotImplementedError."""
+
+    def __init__(self, *args: Any, **options: Any):
+        raise NotImplementedError(absent("torch.distributed", type(self).__name__, ()))
 
 
 class Work:
@@ -276,6 +286,10 @@ def gather_object(
     """As `all_gather_object`. Raises ValueError for a `dst` other than 0."""
     _only("gather_object", dst, "dst")
     all_gather_object(object_gather_list or [], obj, group)
+
+
+_this = sys.modules[__name__]
+also_known(_this, ("device_mesh", "distributed_c10d"), _this, {})
 
 
 if not TYPE_CHECKING:

@@ -55,8 +55,6 @@ HINTS = {
     "torch.geqrf": "torch.linalg.qr",
     "torch.ormqr": "torch.linalg.qr, and a product",
     "torch.fork": _PROCESSES,
-    "torch.Stream": "launches are in one order, and run side by side where they may",
-    "torch.Event": "torch.cuda.synchronize() waits for all that was launched",
     "torch.hub": "torch.hub.load_state_dict_from_url has weights; clone a repository, and "
     "import it",
     "torch.utils.tensorboard": "print, or write a file of your own",

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from tilegrad.base.dtype import dtypes
 from tilegrad.engine.run.run import current_recording
 from tilegrad.tensor.handle.core import Core, device_of
 from tilegrad.tensor.handle.tracing import is_transforming
@@ -30,7 +31,11 @@ class Subscripts(OurTensor):
             if any(isinstance(each, Core) for each in key):
                 key = tuple([self._index_here(each) for each in key])
         elif isinstance(key, Core):
+            if not key.ndim and key.dtype is dtypes.bool:
+                return self.unsqueeze(0)[_of_one(key)]
             key = self._index_here(key)
+        elif key.__class__ is bool:
+            return self.unsqueeze(0)[: int(key)]
         return super().__getitem__(key)
 
     def _index_here(self, entry: Any) -> Any:
@@ -56,8 +61,16 @@ class Subscripts(OurTensor):
         if key.__class__ is tuple:
             if any(isinstance(each, Core) and each.ndim for each in key):
                 key = tuple([self._index_here(each) for each in key])
-        elif isinstance(key, Core) and key.ndim:
-            key = self._index_here(key)
+        elif isinstance(key, Core):
+            if key.ndim:
+                key = self._index_here(key)
+            elif key.dtype is dtypes.bool:
+                # All of it, or nothing: a mask of a new axis in front.
+                self.unsqueeze(0)[_of_one(key)] = value
+                return
+        elif key.__class__ is bool:
+            self.unsqueeze(0)[: int(key)] = value
+            return
         if isinstance(value, OurTensor) and device_of(value) != (here := device_of(self)):
             value = value if is_meta(here) else OurTensor.to(value, here)
         if _state.made is not None and self._requires_grad and self._is_leaf:
@@ -70,6 +83,11 @@ class Subscripts(OurTensor):
 
     def __delitem__(self, key: Any) -> None:
         raise TypeError("Tensor does not support deleting items")
+
+
+def _of_one(mask: Any) -> Any:
+    """A mask of no axes as one of an axis with one element."""
+    return mask.reshape(1)
 
 
 def _in_numbers(key: Any) -> Any:

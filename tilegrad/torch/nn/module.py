@@ -85,6 +85,16 @@ class Module(Advising, ours.Module):
     call_super_init = dump_patches = False
     T_destination = T_destination
 
+    def __init__(self, *args: Any, **options: Any):
+        # A class that is beside this one in the bases is not begun, unless it asks for that.
+        if self.call_super_init:
+            super().__init__(*args, **options)
+        elif args or options:
+            raise TypeError(
+                f"{type(self).__name__}.__init__: torch.nn.Module takes no arguments, given "
+                f"{[*args, *options]}"
+            )
+
     def __setattr__(self, name: str, value: Any) -> None:
         if isinstance(value, (OurTensor, ours.Module)):
             value = self._own(name, value)
