@@ -173,9 +173,16 @@ def _with_twin(chance: random.Random, loop: Loop) -> Loop:
     ones = [each for each in loop.statements if len(each.args) == 1 and each.target[0] == "v"]
     if not ones:
         return loop
-    first = chance.choice(ones)
-    others = [name for each in loop.statements if (name := each.target) != first.target]
-    others = [name for name in others if name != first.args[0]]
+    first, ran = chance.choice(ones), Steps(loop)
+    own = ran.of(first.args[0])
+    names = [each.target for each in loop.statements]
+    seen = [ran.of(name) for name in names if name not in (first.target, first.args[0])]
+    # Its numbers were drawn for values of such shapes.
+    others = [
+        each.name
+        for each in seen
+        if own and each and each.shapes == own.shapes and each.kind == own.kind
+    ]
     if not others:
         return loop
     twin = replace(first, args=(chance.choice(others),), target=f"v{len(loop.statements)}")
