@@ -534,3 +534,38 @@ def test_a_mode_of_functions_is_refused_when_it_is_entered() -> None:
     assert torch.overrides.is_tensor_like(torch.ones(1)) and not torch.overrides.is_tensor_like(1)
     with pytest.raises(NotImplementedError, match="one process computes"):
         torch.distributed.device_mesh.DeviceMesh("cpu", [0])
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize("size", [1, 2, 5, 8, 13])
+def test_a_scan_by_an_operation_of_the_programs_own(size: int, reverse: bool) -> None:
+    """The recurrence h = a h + b, whose pairs combine; beside a loop in NumPy."""
+    from tilegrad.torch._higher_order_ops.associative_scan import associative_scan
+
+    a, b = np.cos(np.arange(3.0 * size)).reshape(3, size), np.sin(np.arange(3.0 * size) * 2)
+    b = b.reshape(3, size)
+    given = {"a": torch.tensor(a, requires_grad=True), "b": torch.tensor(b)}
+
+    def combine(left: Any, right: Any) -> Any:
+        return {"a": left["a"] * right["a"], "b": left["b"] * right["a"] + right["b"]}
+
+    found = associative_scan(combine, given, 1, reverse=reverse)
+    h, wanted = np.zeros(3), np.zeros((3, size))
+    for at in reversed(range(size)) if reverse else range(size):
+        h = wanted[:, at] = a[:, at] * h + b[:, at]
+    np.testing.assert_allclose(found["b"].detach().numpy(), wanted, rtol=1e-12, atol=1e-12)
+    if size == 1:
+        return
+    # The last h of a row is linear in its own a: the h before it is the gradient.
+    last, before = (0, 1) if reverse else (size - 1, size - 2)
+    found["b"][:, last].sum().backward()
+    slope = given["a"].grad[:, last].numpy()
+    np.testing.assert_allclose(slope, wanted[:, before], rtol=1e-12, atol=1e-12)
+
+
+def test_a_scan_of_no_one_size_is_refused() -> None:
+    scan = importlib.import_module("tilegrad.torch._higher_order_ops").associative_scan
+    with pytest.raises(ValueError, match=r"sizes \[2, 3\] along axis 0"):
+        scan(lambda one, other: one, [torch.ones(2), torch.ones(3)], 0)
+    with pytest.raises(ValueError, match="gave 2 tensors for 1"):
+        scan(lambda one, other: (one, other), torch.ones(3), 0)

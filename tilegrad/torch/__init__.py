@@ -254,11 +254,11 @@ layout = memory_format = str
 __version__ = "2.13.0+tilegrad"
 
 _MODULES = frozenset([
-    "_C", "_custom_ops", "_dynamo", "_subclasses", "accelerator", "amp", "ao", "autograd",
-    "backends", "compiler", "cpu", "cuda", "distributed", "distributions", "fft", "func", "fx",
-    "hub", "jit", "library", "linalg", "mps", "multiprocessing", "nn", "onnx", "ops", "optim",
-    "overrides", "profiler", "random", "serialization", "signal", "sparse", "special",
-    "testing", "types", "utils", "version", "xpu",
+    "_C", "_custom_ops", "_dynamo", "_higher_order_ops", "_subclasses", "accelerator", "amp",
+    "ao", "autograd", "backends", "compiler", "cpu", "cuda", "distributed", "distributions",
+    "fft", "func", "fx", "hub", "jit", "library", "linalg", "mps", "multiprocessing", "nn",
+    "onnx", "ops", "optim", "overrides", "profiler", "random", "serialization", "signal",
+    "sparse", "special", "testing", "types", "utils", "version", "xpu",
 ])  # fmt: skip
 # Names that few programs use, and the modules that have them.
 _ELSEWHERE = {

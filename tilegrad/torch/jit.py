@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Optional, TypeVar, Union
 
 from tilegrad.torch.absent_hints import absent, refusing
 from tilegrad.torch.module_aliases import also_known
@@ -93,7 +93,12 @@ is_tracing = is_scripting
 
 # Types of arguments that scripts may be given one number for.
 BroadcastingList1 = BroadcastingList2 = BroadcastingList3 = list
-also_known(sys.modules[__name__], ("annotations",), sys.modules[__name__], {})
+also_known(
+    sys.modules[__name__],
+    ("annotations",),
+    sys.modules[__name__],
+    {"Any": Any, "Dict": dict, "List": list, "Optional": Optional, "Tuple": tuple, "Union": Union},
+)
 
 
 if not TYPE_CHECKING:
