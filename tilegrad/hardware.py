@@ -197,8 +197,8 @@ def opencl_target(*, has_half: bool = True, has_double: bool = True) -> Target:
 
 
 def opencl_processor(described: Target, threads: int) -> Target:
-    """A processor through OpenCL, of which `described` says what it offers: no block shares
-    anything that a cache has not got, and a barrier makes loops over lanes of the rest of a kernel.
+    """A processor through OpenCL; `described` is what the driver reports. A block shares only what
+    the cache holds anyway, and a barrier makes loops over lanes of the rest of a kernel.
     So a work item runs loops, as on any processor, and each of its `threads` has one of them.
     Arithmetic is on scalars, and accesses move up to four elements.
     """

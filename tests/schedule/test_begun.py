@@ -15,7 +15,7 @@ from tilegrad.schedule.schedule import make_schedule
 
 
 def _layer() -> list[Tensor]:
-    """A layer with a normalisation, and its gradients, several of which are sums of one pass."""
+    """A layer with a normalisation, and its gradients: one pass computes several of the sums."""
     x = Tensor(numbers(32, 24, seed=1)).realize()
     weight = Tensor(numbers(24, 16, seed=2)).realize().requires_grad_()
     scale, shift = (Tensor(numbers(16, seed=n)).realize().requires_grad_() for n in (3, 4))

@@ -227,6 +227,11 @@ def test_an_operation_of_the_programs_own() -> None:
     x.grad = None
     torch.ops.tests.cube(x, factor=2.0).sum().backward()
     assert x.grad.tolist() == [100, 200]
+    # Defined anew, it has the gradient of what it does.
+    again = torch.library.custom_op("tests::cube", lambda x: x * 5, mutates_args=())
+    x.grad = None
+    again(x).sum().backward()
+    assert x.grad.tolist() == [5, 5] and torch.ops.tests.cube is again
     with pytest.raises(RuntimeError, match="no operation tests::absent"):
         torch.library.register_autograd("tests::absent", lambda ctx, gradient: gradient)
     with pytest.raises(AttributeError, match=r"torch\.ops\.tests\.absent"):

@@ -1,8 +1,7 @@
 """Complex numbers: a tensor of pairs (real, imaginary) along a last axis that is not shown.
 
-tilegrad computes in real numbers only. What Fourier transforms give, and what is made of it, is
-held here with the arithmetic of complex numbers. Gradients flow through the pairs. Real operands
-and Python's complex numbers meet them as in PyTorch.
+tilegrad computes in real numbers: the arithmetic of complex numbers is here, and gradients flow
+through the pairs. Real operands and Python's complex numbers meet them as in PyTorch.
 """
 
 from __future__ import annotations
@@ -18,6 +17,7 @@ from tilegrad.tensor.tensor import Tensor as OurTensor
 from tilegrad.torch.complex_dtypes import ComplexDType
 from tilegrad.torch.complex_values import ComplexValues
 from tilegrad.torch.made_tensors import tensor
+from tilegrad.torch.methods import renamed
 from tilegrad.torch.naming import called
 from tilegrad.torch.tensor import Tensor, as_ours
 
@@ -424,16 +424,7 @@ for _name in (
     "matmul",
 ):  # fmt: skip
     setattr(Tensor, _name, _meeting(_name))
-_product = _meeting("mm")
-
-
-def _mm(self: Tensor, mat2: Any) -> Any:
-    return _product(self, mat2)
-
-
-_mm.__doc__ = _product.__doc__
-setattr(Tensor, "mm", called(_mm, "mm"))  # noqa: B010
-
+Tensor.mm = renamed(_meeting("mm"), {"mat2": "other"})  # type: ignore[method-assign]
 
 _to, _type = Tensor.to, Tensor.type
 

@@ -132,6 +132,8 @@ def custom_op(
     """
     if fn is None:
         return lambda given: custom_op(name, given, mutates_args=mutates_args)
+    # One that was there before, as in a notebook, is forgotten with its gradient.
+    _known.pop(name, None)
     made = _put(name)
     made._compute_by(fn)
     return made

@@ -35,7 +35,7 @@ from tilegrad.torch.naming import called
 from tilegrad.torch.pivots import order_of
 from tilegrad.torch.promotion import given_way
 
-__all__ = ["LinAlgError", "adjust"]
+__all__ = ["LinAlgError", "adjust", "renamed"]
 
 
 class LinAlgError(RuntimeError):
@@ -182,7 +182,7 @@ def adjust(kind: Any) -> None:
     for name, ranks in _RANKS.items():
         _set(kind, name, _ranked(getattr(kind, name), ranks))
     for name, table in _NAMES.items():
-        _set(kind, name, _renamed(getattr(kind, name), table))
+        _set(kind, name, renamed(getattr(kind, name), table))
     for name, key in _SEVERAL.items():
         _set(kind, name, _named(getattr(kind, name), key))
     for name in _DRAWS:
@@ -460,7 +460,9 @@ def _counted(method: Callable[..., Any]) -> Any:
     return give
 
 
-def _renamed(method: Callable[..., Any], table: dict[str, str | None]) -> Any:
+def renamed(method: Callable[..., Any], table: dict[str, str | None]) -> Any:
+    """`method`, whose arguments also have PyTorch's names: the keys of `table`."""
+
     def give(self: Any, *args: Any, **options: Any) -> Any:
         for theirs, mine in table.items():
             if theirs in options:
@@ -469,7 +471,7 @@ def _renamed(method: Callable[..., Any], table: dict[str, str | None]) -> Any:
                     options[mine] = value
         return method(self, *args, **options)
 
-    return give
+    return called(give, method.__name__)
 
 
 def _named(method: Callable[..., Any], key: str) -> Any:

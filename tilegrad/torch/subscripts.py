@@ -7,8 +7,10 @@ from __future__ import annotations
 from typing import Any
 
 from tilegrad.base.dtype import dtypes
+from tilegrad.base.errors import KindError
 from tilegrad.engine.run.run import current_recording
 from tilegrad.tensor.handle.core import Core, device_of
+from tilegrad.tensor.handle.size_arguments import here
 from tilegrad.tensor.handle.tracing import is_transforming
 from tilegrad.tensor.tensor import Tensor as OurTensor
 from tilegrad.torch import thread_modes
@@ -80,6 +82,15 @@ class Subscripts(OurTensor):
         super().__setitem__(key, value)
         if self._requires_grad:
             note(self, "CopySlices", (self, value))
+
+    def __contains__(self, item: Any) -> bool:
+        if not isinstance(item, (OurTensor, bool, int, float, complex)):
+            raise KindError(
+                f"Tensor.__contains__: a tensor or a number may be among its elements, not a "
+                f"{type(item).__name__}",
+                line=here(),
+            )
+        return bool((self == item).any().item())
 
     def __delitem__(self, key: Any) -> None:
         raise TypeError("Tensor does not support deleting items")

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy
 
 from tilegrad.base.dtype import DType, dtypes, spellings
-from tilegrad.base.errors import DTypeError, KindError
+from tilegrad.base.errors import DTypeError
 from tilegrad.engine.run.memory import OverwrittenError
 from tilegrad.engine.run.run import current_recording
 from tilegrad.grad.regions import unrecorded
@@ -31,7 +31,6 @@ from tilegrad.tensor.handle.absent_names import declare_absent
 from tilegrad.tensor.handle.aliases import can_view, is_alone, same_storage, shared
 from tilegrad.tensor.handle.core import device_of, set_device
 from tilegrad.tensor.handle.living import Some, with_gradient
-from tilegrad.tensor.handle.size_arguments import here
 from tilegrad.tensor.handle.tracing import is_transforming
 from tilegrad.tensor.tensor import Tensor as OurTensor
 from tilegrad.torch import tensor_printing, thread_modes
@@ -302,15 +301,6 @@ class Tensor(  # type: ignore[misc]
         if not self.ndim:
             return super().__iter__()
         return iter([self[index] for index in range(len(self))])
-
-    def __contains__(self, item: Any) -> bool:
-        if not isinstance(item, (ours.Tensor, bool, int, float, complex)):
-            raise KindError(
-                f"Tensor.__contains__: a tensor or a number may be among its elements, not a "
-                f"{type(item).__name__}",
-                line=here(),
-            )
-        return bool((self == item).any().item())
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
         if not self.is_leaf:

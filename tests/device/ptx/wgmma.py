@@ -79,7 +79,7 @@ class Shape:
         return "b32" if self.kind == "s8" else "f32"
 
     def constants(self, descriptors: int) -> list[list[str]]:
-        """What the operands behind so many descriptors may be: to add, not to negate, across."""
+        """The operands allowed after the descriptors: scale-d, no negation, transposition."""
         signs = [] if self.kind == "s8" else [["1"]] * 2
         across = [["0", "1"]] * descriptors if self.itemsize == 2 else []
         return [["0", "1"], *signs, *across]
@@ -148,7 +148,7 @@ def shape_of(name: str, kinds: tuple[str, ...]) -> Shape:
 
 
 def of_tf32(bits: Array) -> Array:
-    """The numbers of a matrix of `.tf32`: float32 of which the last 13 bits say nothing.
+    """The numbers of a matrix of `.tf32`: float32 whose last 13 bits are ignored.
 
     Raises PTXError where they are not zero, as what a unit makes of them is not written.
     """

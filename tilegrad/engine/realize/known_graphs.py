@@ -26,6 +26,7 @@ from typing import Any, NamedTuple
 
 from tilegrad.base.config import Config, current_config
 from tilegrad.base.errors import InternalError
+from tilegrad.base.flat_code import FlatCode
 from tilegrad.base.recent import Recent
 from tilegrad.device.registry import Device
 from tilegrad.engine.realize.bindings import Binding, Bindings, binding_among
@@ -45,7 +46,7 @@ _MOST_ALIKE = 4
 _MOST = 256
 # Of one graph, by what is asked for beside its roots.
 _MOST_BINDINGS = 64
-# Ops of which a walk knows more than the node says, or whose arguments may hold anything.
+# Ops that a walk treats by more than the node, or whose arguments may be any object.
 _REFUSED = frozenset({Ops.LOOP, Ops.LOOP_OUTPUT, Ops.CUSTOM, Ops.DEFINE_VAR, Ops.BIND})
 _NOTHING = "return None"
 
@@ -323,25 +324,25 @@ def _written(
     nodes = [f"n{number}" for number in range(len(request.nodes))]
     members = [each for number, each in enumerate(nodes) if number not in writer.uses]
     names = ", ".join([f"n{number}" for number in wanted])
-    source = "\n ".join([
-        f"def match({names}, stored, alias, watch):",
-        *writer.lines,
-        f"members = {{{', '.join(members)}}}",
-        # Two nodes that are one by now are another graph.
-        f"if len(members) != {len(members)}: {_NOTHING}",
-        f"return ({', '.join(nodes)},), members",
-    ])  # fmt: skip
-    exec(compile(source, "<graph>", "exec"), writer.names)
-    match: Callable[..., Found | None] = writer.names["match"]
+    writer.lines.append(f"members = {{{', '.join(members)}}}")
+    # Two nodes that are one by now are another graph.
+    writer.unless(f"len(members) != {len(members)}")
+    writer.lines.append(f"return ({', '.join(nodes)},), members")
+    match: Callable[..., Found | None] = writer.function(
+        f"match({names}, stored, alias, watch)", "graph"
+    )
     return match
 
 
-class _GraphWriter:
+class _GraphWriter(FlatCode):
     """The lines of the function, and the objects that these name."""
 
     def __init__(self, request: Request, bindings: Bindings):
+        super().__init__(
+            CONST=Ops.CONST, are_as_long=_are_as_long, may_change=may_change, repr=repr,
+            several=list,
+        )  # fmt: skip
         self.request = request
-        self.lines: list[str] = []
         self.bound: set[int] = set()
         self.uses = {*request.constants}
         self.memory = _memory_in(request)
@@ -350,26 +351,6 @@ class _GraphWriter:
         self.groups = {number: group for number, group in groups if group in bindings.changing}
         self.first: dict[int, int] = {}
         self.slices = {*request.slices} & bindings.variable_slices
-        self.names: dict[str, Any] = {
-            "CONST": Ops.CONST,
-            "are_as_long": _are_as_long,
-            "may_change": may_change,
-            "repr": repr,
-            "several": list,
-        }
-        self._name_of: dict[int, str] = {}
-
-    def name(self, value: Any) -> str:
-        """A name of an object, which lives as long as the function."""
-        known = self._name_of.get(id(value))
-        if known is None:
-            known = self._name_of[id(value)] = f"k{len(self.names)}"
-            self.names[known] = value
-        return known
-
-    def unless(self, *conditions: str) -> None:
-        """There is no match if one of `conditions` holds."""
-        self.lines.append(f"if {' or '.join(conditions)}: {_NOTHING}")
 
     def compare(self, number: int, *, is_root: bool) -> None:
         """Compare node `number`, and name its sources."""

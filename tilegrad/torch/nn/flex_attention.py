@@ -73,8 +73,8 @@ class AuxOutput(NamedTuple):
 
 
 class BlockMask:
-    """A mask of (batch, heads, queries, keys), of which a size of 1 stands for any, and the blocks
-    of it that leave something. `create_block_mask` makes it.
+    """A mask (batch, heads, queries, keys), where a size of 1 broadcasts, in blocks that are empty
+    or not. `create_block_mask` makes it.
 
     Attributes: `mask_mod`, `seq_lengths` (queries, keys), `BLOCK_SIZE` (of them), `shape`.
     """

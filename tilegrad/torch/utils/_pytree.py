@@ -294,7 +294,7 @@ def tree_map_(func: Callable[..., Any], tree: Any, *rests: Any, is_leaf: Leaf = 
 def tree_map_only(
     type_or_types_or_pred: Any, func: Callable[[Any], Any], tree: Any, is_leaf: Leaf = None
 ) -> Any:
-    """As `tree_map` of the leaves of these types, or of which a function says True; others stay."""
+    """As `tree_map`, for leaves of these types or accepted by a function; others stay."""
     asked = _asked(type_or_types_or_pred)
     return tree_map(lambda leaf: func(leaf) if asked(leaf) else leaf, tree, is_leaf=is_leaf)
 
