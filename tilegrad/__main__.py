@@ -6,6 +6,7 @@
     python -m tilegrad show FILE                      run a script; the kernels that it compiles
     python -m tilegrad show FILE --after lower.expand one state of each, or of --kernel N; --every
     python -m tilegrad show FILE --after schedule.split  each graph after a pass, before its kernels
+    python -m tilegrad viz FILE                       run a script; a page of all its rewrites
     python -m tilegrad replay FILE --from optimize    go on from a graph that a failure saved
     python -m tilegrad layout 2x3:1,2 3x2             where the elements of views lie in memory
     python -m tilegrad gpu-report FILE --arch sm_80   its kernels on a GPU, counted without one
@@ -24,8 +25,10 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import NoReturn
 
 from tilegrad import __version__
+from tilegrad.base.config import config
 from tilegrad.base.errors import ConfigError, DataError, TilegradError
 from tilegrad.device.registry import Device
 
@@ -134,6 +137,14 @@ def show(options: argparse.Namespace) -> str:
     return "\n".join(lines)
 
 
+def viz(options: argparse.Namespace) -> NoReturn:
+    """Become a process that runs the script, and serves the page at its end."""
+    if not Path(options.file).is_file():
+        raise DataError("viz: there is no such file", file=options.file)
+    environment = os.environ | config.environment() | {"TILEGRAD_VIZ": str(options.port)}
+    os.execve(sys.executable, [sys.executable, options.file, *options.arguments], environment)
+
+
 def replay(file: str, after: str) -> str:
     """What becomes of a saved graph."""
     from tilegrad.tools.show import replay
@@ -212,7 +223,9 @@ def _parser() -> argparse.ArgumentParser:
     counted.add_argument("--arch", action="append", help="by default sm_80; may be repeated")
     counted.add_argument("--device", choices=("CUDA", "NV"), default="CUDA", help="whose text")
     counted.add_argument("--blocks", type=int, default=1, help="how many to run; 0: all")
-    for script in (shown, counted):
+    seen = commands.add_parser("viz")
+    seen.add_argument("--port", type=int, default=8000, help="or the next that is free")
+    for script in (shown, counted, seen):
         script.add_argument("file")
         script.add_argument("arguments", nargs="*")
     laid = commands.add_parser("layout")
@@ -242,6 +255,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         if options.command == "fuzz":
             return fuzz(parser, options)
+        if options.command == "viz":
+            viz(options)
         print(_PRINTED[options.command](options))
         sys.stdout.flush()
     except TilegradError as error:

@@ -43,6 +43,12 @@ class Config:
         "4 source, 5 instructions",
         high=5,
     )
+    VIZ: int = _switch(
+        0,
+        "1: at the program's end a page for a browser shows every rewrite of its graphs and "
+        "kernels, on port 8000; a larger number is another port",
+        high=65_535,
+    )
     NOOPT: int = _switch(0, "1: the plain plan and no Opts", high=1, shapes_code=True)
     BEAM: int = _switch(0, "search width; 0 takes the heuristic", high=64, shapes_code=True)
     IGNORE_BEAM_CACHE: int = _switch(
@@ -171,8 +177,12 @@ _PREFIXED = frozenset(
         "SEARCH",
     }
 )
-# Read once, when the CPU is first used: a block has no other processor.
-_READ_ONCE = frozenset({"CPU_TARGET"})
+# Read once: a block has no other processor than the one that was used first, and its rewrites are
+# recorded by `recording()`.
+_READ_ONCE = {
+    "CPU_TARGET": "when the CPU is first used",
+    "VIZ": "when tilegrad is imported; `tilegrad.viz` shows what a block records",
+}
 _CHOICES = {"CPU_TARGET": ("", "scalar", "sse", "avx2", "avx512")}
 
 
@@ -218,6 +228,9 @@ def _from_environment(environment: Mapping[str, str]) -> Config:
         if meant:
             text = f"{key}={environment[key]} in the environment is not read: {meant}"
             warnings.warn(text, RuntimeWarning, stacklevel=2)
+    if found.get("VIZ"):
+        # What is taken from disk was rewritten in another process.
+        found["DISABLE_COMPILER_CACHE"] = 1
     return Config(**found)
 
 
@@ -230,8 +243,6 @@ def _meant(key: str, value: str) -> str:
         return "" if key in ("CACHE", "SEARCH") else f"write {_PREFIX}{key}={value}"
     if key == "DEV" and value.partition(":")[0].isupper():
         return f"write {_PREFIX}DEVICE={value}"
-    if key == "VIZ":
-        return "`python -m tilegrad show FILE` prints each stage of each kernel"
     near = [name for name in _FIELDS if name not in _PREFIXED and _is_near(key, name)]
     return f"did you mean {near[0]}?" if near else ""
 
@@ -297,13 +308,14 @@ class _Reader:
         return _current.get()
 
     def environment(self, **values: object) -> dict[str, str]:
-        """The running thread's switches as environment variables, for a process of our own;
-        `values` are set otherwise.
+        """The running thread's switches as environment variables, for a process of our own, which
+        has no page of its rewrites; `values` are set otherwise.
 
         Raises ConfigError for an unknown value.
         """
+        given = {"VIZ": 0, **values}
         current = replace(
-            _current.get(), **{name: _parse(name, value) for name, value in values.items()}
+            _current.get(), **{name: _parse(name, value) for name, value in given.items()}
         )
         return {
             f"{_PREFIX}{name}": str(getattr(current, name) or "")
@@ -327,8 +339,8 @@ class Context:
     """Set switches for a block, in this thread: `with Context(DEBUG=2, NOOPT=1): ...`. Before a
     function, `@Context(NOOPT=1)`, it sets them for each call. `TRAINING=1` is `Tensor.train()`.
 
-    Raises ConfigError for an unknown name or value, and for `CPU_TARGET`, which is read once: it
-    is set in the environment.
+    Raises ConfigError for an unknown name or value, and for `CPU_TARGET` and `VIZ`, which are read
+    once: they are set in the environment.
 
     >>> with Context(DEBUG=0, NOOPT=1):
     ...     print(Tensor([1, 2]).sum().item())
@@ -345,10 +357,10 @@ class Context:
         if self._training not in (None, 0, 1):
             raise ConfigError(f"TRAINING: unknown value {self._training!r}", allowed="0 or 1")
         self._values = {name: _parse(name, value) for name, value in given.items()}
-        for name in _READ_ONCE & self._values.keys():
+        for name in _READ_ONCE.keys() & self._values.keys():
             if self._values[name] != getattr(_DEFAULT, name):
                 raise ConfigError(
-                    f"Context: {name} is read once, when the CPU is first used",
+                    f"Context: {name} is read once, {_READ_ONCE[name]}",
                     remedy=f"start the program with {_PREFIX}{name}={given[name]}",
                 )
         self._tokens: list[tuple[contextvars.Token[Config], contextvars.Token[bool]]] = []

@@ -1,21 +1,30 @@
 """What happened: counters that always run, and a record of rewrites for those who ask.
 
-The counters are how a warm start proves that it compiled nothing. The record (`recording()`) keeps
-every rewrite with its rule, the node before and the node after; it is off unless asked for.
+The counters are how a warm start proves that it compiled nothing. The record keeps every rewrite
+with its rule, the node before and the node after. It is off unless asked for: by `recording()` for
+a block, by VIZ=1 for the whole process.
 """
 
 from __future__ import annotations
 
+import atexit
 import contextvars
+import importlib
+import os
+import sys
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+from tilegrad.base.config import config
 from tilegrad.base.forks import held_at_fork
 
-__all__ = ["Counters", "GlobalCounters", "PassRecord", "Rewrite", "counters", "recording", "trace"]
+__all__ = [
+    "Counters", "GlobalCounters", "PassRecord", "Rewrite", "caller_outside", "counters",
+    "recording", "section", "trace", "unrecorded",
+]  # fmt: skip
 
 
 @dataclass
@@ -104,27 +113,83 @@ GlobalCounters = _Work()
 
 @dataclass(frozen=True)
 class Rewrite:
-    """One step: `rule` replaced `before` by `after`."""
+    """One step: `rule` replaced `before` by `after`. `written_at` is the file and the line of the
+    rule.
+    """
 
     rule: str
     before: Any
     after: Any
+    written_at: tuple[str, int] = ("", 0)
 
 
 @dataclass
 class PassRecord:
-    """One pass over one graph. `device` is the one that it was for, where the pass asks for it."""
+    """One pass over one graph, or a section of passes.
+
+    Attributes:
+        name: the pass; of a section `plan`, `compile` (a kernel of a plan) or `kernel`.
+        before, after: what it was given, and what it made of that.
+        steps: its rewrites in their order; none of a pass that has no rules.
+        device: the device that it was for, where the pass asks for it.
+        called_at: the file and the line that called it, where it is rules.
+        remake: what made the nodes that the rules saw, where they saw others than `before` has.
+        origin: of a section, the user's calls behind it (`base.origin`).
+        end: of a section, how many records there were when it ended; -1 of a pass.
+        thread: which thread ran it.
+    """
 
     name: str
     before: Any
     after: Any = None
     steps: list[Rewrite] = field(default_factory=list)
     device: str = ""
+    called_at: tuple[str, int] = ("", 0)
+    remake: Any = None
+    origin: tuple[Any, ...] = ()
+    end: int = -1
+    thread: int = field(default_factory=threading.get_ident)
 
 
-trace: contextvars.ContextVar[list[PassRecord] | None] = contextvars.ContextVar(
-    "tilegrad_trace", default=None
-)
+class _Bounded(list[PassRecord]):
+    """The record of a process. What comes when it is full is left out, and counted."""
+
+    _MOST = 1 << 19
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.left_out = 0
+
+    def append(self, entry: PassRecord) -> None:
+        if len(self) < self._MOST:
+            super().append(entry)
+        else:
+            self.left_out += 1
+
+
+trace: contextvars.ContextVar[list[PassRecord] | None]
+
+
+def _record_process() -> list[PassRecord]:
+    """A record of all threads, which is shown when the program has ended. A process that this one
+    starts or forks shows nothing.
+    """
+    record, process = _Bounded(), os.getpid()
+    port = 8000 if config.VIZ == 1 else config.VIZ
+
+    def show() -> None:
+        # A child has it in the environment as well.
+        children = sys.modules.get("multiprocessing.process")
+        is_child = children is not None and children.parent_process() is not None
+        if os.getpid() == process and not is_child:
+            # Far above this layer, and asked for by the environment alone.
+            importlib.import_module("tilegrad.viz").serve(record, port)
+
+    atexit.register(show)
+    return record
+
+
+trace = contextvars.ContextVar("tilegrad_trace", default=_record_process() if config.VIZ else None)
 
 
 @contextmanager
@@ -136,3 +201,36 @@ def recording() -> Iterator[list[PassRecord]]:
         yield record
     finally:
         trace.reset(token)
+
+
+@contextmanager
+def unrecorded() -> Iterator[None]:
+    """A block whose rewrites nobody sees: of what is only tried."""
+    token = trace.set(None)
+    try:
+        yield
+    finally:
+        trace.reset(token)
+
+
+@contextmanager
+def section(name: str, before: Any) -> Iterator[PassRecord | None]:
+    """A record of the passes in the block, if anybody records: one of its own before theirs."""
+    record = trace.get()
+    if record is None:
+        yield None
+        return
+    entry = PassRecord(name, before)
+    record.append(entry)
+    try:
+        yield entry
+    finally:
+        entry.end = len(record)
+
+
+def caller_outside(files: tuple[str, ...]) -> tuple[str, int]:
+    """The file and the line of the innermost call that none of `files` made."""
+    frame = sys._getframe(1)
+    while frame.f_code.co_filename in files and frame.f_back is not None:
+        frame = frame.f_back
+    return frame.f_code.co_filename, frame.f_lineno

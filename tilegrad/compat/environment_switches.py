@@ -36,7 +36,7 @@ OTHERS = frozenset([
     "PROFILE", "RANGEIFY", "REWRITE_STACK_LIMIT", "RING", "SCACHE", "SPEC", "SPLIT_REDUCEOP",
     "SQTT", "SQTT_ITRACE_SE_MASK", "SQTT_LIMIT_SE", "SQTT_SIMD_SEL", "SQTT_TOKEN_EXCLUDE",
     "TC_OPT", "TC_SELECT", "TRACEMETA", "TRACK_MATCH_STATS", "TRANSCENDENTAL", "TUPLE_ORDER",
-    "USE_ATOMICS", "VALIDATE_WITH_CPU", "VIZ", "WINO",
+    "USE_ATOMICS", "VALIDATE_WITH_CPU", "WINO",
 ])  # fmt: skip
 
 _values: contextvars.ContextVar[Mapping[str, Any]] = contextvars.ContextVar(

@@ -269,7 +269,7 @@ class PatternMatcher:
                 continue
             result = match(node, ctx)
             if result is not None:
-                steps.append(Rewrite(rule.name, node, result))
+                steps.append(Rewrite(rule.name, node, result, rule.written_at))
                 return result
         return None
 

@@ -6,6 +6,7 @@ them, and `ir.rewrite` applies it to a graph.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -123,10 +124,11 @@ class Rule:
     """A named rewrite: left = right where `when` holds, or left -> `function(**captures)`.
 
     A guard sees constants as numbers and other captures as nodes. A function returns None where it
-    does not apply, and receives `ctx` if it has such a parameter.
+    does not apply, and receives `ctx` if it has such a parameter. `written_at` is the file and the
+    line of a rule.
     """
 
-    __slots__ = ("function", "left", "name", "right", "when")
+    __slots__ = ("function", "left", "name", "right", "when", "written_at")
 
     def __init__(
         self,
@@ -139,6 +141,12 @@ class Rule:
     ):
         self.name, self.left, self.when, self.function = name, left, when, function
         self.right = right if right is None or isinstance(right, UPat) else UPat.const(right)
+        code = getattr(function, "__code__", None)
+        if code is not None:
+            self.written_at: tuple[str, int] = (code.co_filename, code.co_firstlineno)
+        else:
+            frame = sys._getframe(1)
+            self.written_at = (frame.f_code.co_filename, frame.f_lineno)
 
     def __repr__(self) -> str:
         return f"Rule({self.name!r})"

@@ -9,18 +9,21 @@ pass make some of them anew.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from tilegrad.base.errors import InternalError
-from tilegrad.base.trace import PassRecord, counters, trace
+from tilegrad.base.trace import PassRecord, caller_outside, counters, trace
 from tilegrad.ir.matcher import PatternMatcher, Step
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp
 
-__all__ = ["graph_rewrite", "rebuilt", "replace_and_rewrite", "settle"]
+__all__ = ["graph_rewrite", "rebuilt", "replace_and_rewrite", "replayed", "settle"]
 
 _LIMIT = 1000
+# Functions of these files call `graph_rewrite` for others.
+_HANDED_ON = (__file__, os.path.join(os.path.dirname(__file__), "rules", "__init__.py"))
 Remake = Callable[[UOp, tuple[UOp, ...]], UOp]
 Change = Callable[[UOp, tuple[UOp, ...]], UOp | None]
 """What becomes of a node, given what became of its sources; None: the node over these."""
@@ -47,7 +50,9 @@ def graph_rewrite(
         if matcher.is_cached and remake is None:
             return settle(root, matcher)
         return _rewrite(root, matcher.steps(), ctx, matcher.name, remake)
-    entry = PassRecord(name or matcher.name, root)
+    entry = PassRecord(
+        name or matcher.name, root, called_at=caller_outside(_HANDED_ON), remake=remake
+    )
     record.append(entry)
 
     def step(node: UOp, ctx: Any) -> UOp | None:
@@ -56,6 +61,14 @@ def graph_rewrite(
     # The trace has every rewrite, so the cache is not used.
     entry.after = _rewrite(root, [step] * len(matcher.steps()), ctx, matcher.name, remake)
     return entry.after  # type: ignore[no-any-return]
+
+
+def replayed(record: PassRecord, count: int) -> UOp:
+    """The graph of a recorded pass after its first `count` rewrites."""
+    made = {step.before: step.after for step in record.steps[:count]}
+    steps: list[Step | None] = [lambda node, ctx: made.get(node)]
+    steps *= 1 + max(op.serial for op in Ops)
+    return _rewrite(record.before, steps, None, record.name, record.remake)
 
 
 def replace_and_rewrite(

@@ -156,11 +156,22 @@ def _operands(node: UOp, labelled: set[UOp]) -> list[UOp | str]:
 _APART = "%a"
 
 
-def dump(graph: UOp | Sequence[UOp]) -> str:
+def dump(graph: UOp | Sequence[UOp], names: dict[UOp, str] | None = None) -> str:
     """`%2 = ADD(%0, %1) : float`: a line per node, sources first; a program keeps its order. What
     only an argument names, a symbolic size, comes before it, as `%a0`.
+
+    With `names`, nodes that have one there keep it, and others get the next number and are added:
+    so a node has one name in the texts of several graphs.
     """
     nodes = list(_ordered(graph)) if isinstance(graph, UOp) else list(graph)
+    if names is not None:
+        for node in nodes:
+            for each in (
+                *(apart for size in _nodes_in(node.arg) for apart in _ordered(size)),
+                node,
+            ):
+                names.setdefault(each, f"%{len(names)}")
+        return "\n".join([_line(node, names) for node in nodes])
     names = {node: f"%{number}" for number, node in enumerate(nodes)}
     lines: list[str] = []
     made: set[UOp] = set()

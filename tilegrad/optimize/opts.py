@@ -12,6 +12,7 @@ from typing import Any
 
 from tilegrad.base.dtype import AddressSpace, Pointer
 from tilegrad.base.errors import OptError
+from tilegrad.base.trace import PassRecord, trace
 from tilegrad.ir.op import Axis, Ops
 from tilegrad.ir.queries import memory_of, next_number, points_to
 from tilegrad.ir.ranges import pad_range, replace_ranges
@@ -108,8 +109,12 @@ def _exact(value: UOp) -> UOp:
 
 def apply_opts(ast: UOp, opts: Sequence[Opt], target: Target) -> UOp:
     """The kernel after all of `opts`, in order."""
+    record = trace.get()
     for opt in opts:
+        before = ast
         ast = apply_opt(ast, opt, target)
+        if record is not None:
+            record.append(PassRecord(str(opt), before, ast))
     return ast
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable
 from typing import NamedTuple
 
+from tilegrad.base.trace import PassRecord, trace
 from tilegrad.ir.lengths import extent_of
 from tilegrad.ir.op import Axis, Ops
 from tilegrad.ir.rules import simplify
@@ -217,6 +218,7 @@ class KernelItems:
         if self.fitting:
             raw = simplify(raw.substitute(self.fitting))
             outputs = [loop.substitute(self.fitting) for loop in outputs]
+        self._note_index(node, raw, builder)
         used = [node.arg for node in raw.toposort() if node.op is Ops.DEFINE_GLOBAL]
         buffers = list(dict.fromkeys([target, *used]))
         canonical = renumbered(raw, {buffer: slot for slot, buffer in enumerate(buffers)})
@@ -238,6 +240,13 @@ class KernelItems:
         )
         if is_new and is_never_joined(ast):
             self.begin(ast, self.device[node])
+
+    def _note_index(self, node: UOp, raw: UOp, builder: KernelBuilder) -> None:
+        """Record how movement over memory became indices, if anybody records."""
+        record = trace.get()
+        if record is not None:
+            read = {value: self.parameter(value) for value in builder.reads}
+            record.append(PassRecord("schedule.index", UOp.sink(node.substitute(read)), raw))
 
     def inside(self, node: UOp) -> Iterable[UOp]:
         """What the kernel of `node` computes, and what it reads."""

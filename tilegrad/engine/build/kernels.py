@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from tilegrad.base.errors import TilegradError, located
 from tilegrad.base.origin import Entry, method_names, user_lines
-from tilegrad.base.trace import counters
+from tilegrad.base.trace import counters, section
 from tilegrad.device.backend import Backend
 from tilegrad.engine.build.background import BackgroundThread, count_of_helpers
 from tilegrad.engine.build.pipeline import (
@@ -95,7 +95,9 @@ def _make_here(
     waiting: list[tuple[str, Callable[[], CompiledKernel]]] = []
     with BackgroundThread() as beside:
         for key, (ast, backend) in jobs.items():
-            with _located(origin_of, key):
+            with _located(origin_of, key), section("compile", ast) as entry:
+                if entry is not None:
+                    entry.origin = origin_of(key)
                 if has_help and backend.compiles_unlocked:
                     rendered = render_ast(ast, backend, key)
                     counters.compiles += 1

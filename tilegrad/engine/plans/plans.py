@@ -22,6 +22,7 @@ from tilegrad.base.config import config
 from tilegrad.base.dtype import dtypes
 from tilegrad.base.origin import Entry
 from tilegrad.base.recent import Recent
+from tilegrad.base.trace import section
 from tilegrad.device.registry import Device
 from tilegrad.engine.build import preload
 from tilegrad.engine.build.background import BackgroundThread, count_of_helpers
@@ -176,14 +177,17 @@ def _make(graph: Graph, needed_later: Sequence[int]) -> Plan:
         numbered = graph.numbered()
         if config.VERIFY:
             verify(numbered, Stage.TENSOR, "tensor")
-        schedule = make_schedule(
-            numbered,
-            targets,
-            Device.DEFAULT,
-            plain=bool(config.NOOPT),
-            needed_later=needed_later,
-            begin=partial(_begin, helpers),
-        )
+        with section("plan", numbered) as entry:
+            if entry is not None:
+                entry.origin = graph.origin_of(range(len(graph.nodes)))
+            schedule = make_schedule(
+                numbered,
+                targets,
+                Device.DEFAULT,
+                plain=bool(config.NOOPT),
+                needed_later=needed_later,
+                begin=partial(_begin, helpers),
+            )
         compiled = [(item.ast, item) for item in schedule.items if item.ast is not None]
         asts = [(ast, Device[item.device]) for ast, item in compiled]
         kernels = iter(

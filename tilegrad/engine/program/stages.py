@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from tilegrad.base.config import config
-from tilegrad.base.trace import trace
+from tilegrad.base.trace import PassRecord, section, trace, unrecorded
 from tilegrad.ir.definition import Stage
 from tilegrad.ir.op import Ops
 from tilegrad.ir.queries import nodes_of
@@ -84,32 +84,46 @@ def to_program(
     if config.DEBUG >= 3:
         print(ast)
         print(*accesses(ast), sep="\n")
-    verify(ast, Stage.KERNEL, "schedule")
-    started = start(ast, target)
-    record = trace.get()
-    passed = len(record or ())
-    shapes = _choices(started, target) if opts is None else [apply_opts(started, opts, target)]
-    for shaped in shapes:
-        # A kernel that is entered here after its Opts has some.
-        chosen = shaped.arg.opts[len(started.arg.opts) :]
-        if config.DEBUG >= 3:
-            print(*chosen, explain(started, chosen, target), sep="\n")
-        if record is not None:
-            # What the heuristic tried, and what was too long before, never runs.
-            del record[passed:]
-            shaped = apply_opts(started, chosen, target)
-        found = lowered(shaped, target)
-        if len(found[1]) <= _MOST_INSTRUCTIONS:
-            break
+    with section("kernel", ast) as entry:
+        verify(ast, Stage.KERNEL, "schedule")
+        started = start(ast, target)
+        for shaped in _choices(started, target, opts):
+            # A kernel that is entered here after its Opts has some.
+            chosen = shaped.arg.opts[len(started.arg.opts) :]
+            if config.DEBUG >= 3:
+                print(*chosen, explain(started, chosen, target), sep="\n")
+            if entry is not None:
+                shaped = apply_opts(started, chosen, target)
+            found = lowered(shaped, target)
+            if len(found[1]) <= _MOST_INSTRUCTIONS:
+                break
+            _forget(entry)
+        if entry is not None:
+            entry.after = found[0].ast
     return found
 
 
-def _choices(started: UOp, target: Target) -> Iterator[UOp]:
-    """The kernel in the heuristic's shape, and in shapes that unroll less."""
-    if not config.NOOPT:
-        yield shape(started, target)
-        yield shape(started, replace(target, registers=target.registers // 4))
-    yield started
+def _choices(started: UOp, target: Target, opts: Sequence[Opt] | None) -> Iterator[UOp]:
+    """The kernel after `opts`, or in the heuristic's shape, and in shapes that unroll less. What is
+    tried for them is in no record.
+    """
+    if opts is None and not config.NOOPT:
+        for each in (target, replace(target, registers=target.registers // 4)):
+            with unrecorded():
+                shaped = shape(started, each)
+            yield shaped
+    with unrecorded():
+        shaped = apply_opts(started, opts or (), target)
+    yield shaped
+
+
+def _forget(entry: PassRecord | None) -> None:
+    """Take what was too long, and never runs, from the record of a kernel."""
+    record = trace.get()
+    if record is None or entry is None:
+        return
+    first = record.index(entry) + 1
+    record[first:] = [each for each in record[first:] if each.thread != entry.thread]
 
 
 def lowered(shaped: UOp, target: Target) -> tuple[Shaped, list[UOp]]:
