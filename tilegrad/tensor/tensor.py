@@ -34,9 +34,11 @@ from typing import TYPE_CHECKING, Any, Self
 
 from tilegrad.base.config import training
 from tilegrad.base.errors import ShapeError, TilegradError
+from tilegrad.engine.realize.later_versions import from_later_versions
 from tilegrad.engine.realize.realize import exclusive, realized
 from tilegrad.grad.backward import below, gradients
 from tilegrad.grad.node_hooks import has_watchers, is_watched
+from tilegrad.grad.regions import unrecorded
 from tilegrad.grad.rules import NO_DERIVATIVE
 from tilegrad.ir.movement import fill
 from tilegrad.ir.op import Ops
@@ -341,7 +343,14 @@ class Tensor(Slots, Interchange, AbsentNames, metaclass=_Kind):
                     else compute(Ops.ADD, each.dtype, (total, each))
                 )
             totals.append(total)
-        return totals
+        # A gradient of a gradient goes on to what was read.
+        reached = iter(
+            from_later_versions(
+                [each for each in totals if each is not None],
+                lambda memory, view: unrecorded(memory, lambda gradient: gradient, view),
+            )
+        )
+        return [None if each is None else next(reached) for each in totals]
 
     def _refuse_lost(self, names: Iterable[Sequence[UOp]], *, are_leaves: bool = False) -> None:
         """Raise TilegradError if this tensor was computed from one of several values, leaves or

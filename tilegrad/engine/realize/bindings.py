@@ -353,6 +353,9 @@ def make_binding(
     on_devices = _on_devices(values)
     has_device = {node: node in on_devices for node in values}
     at = {value: position for position, value in enumerate(dict.fromkeys(values.values()))}
+    # A write to a slice is part of the graph of the memory, which would hold itself if the write
+    # were remembered: that it has run is known by what it left.
+    of_slices = {node.src[1] for node in now if node.op is Ops.AFTER}
     binding = Binding(
         plan=plan,
         backends=_backends(graph, plan),
@@ -364,7 +367,11 @@ def make_binding(
         order=tuple([number_of.get(node) for node in graph.nodes]),
         values=tuple(at),
         known=tuple(
-            [(n, at[values[node]]) for n, node in enumerate(now) if has_device.get(node, False)]
+            [
+                (n, at[values[node]])
+                for n, node in enumerate(now)
+                if has_device.get(node, False) and node not in of_slices
+            ]
         ),
         roots=tuple([at[values[node]] if node in values else None for node in sources]),
         unremembered=frozenset(

@@ -25,6 +25,7 @@ from tilegrad.engine.realize.computed_nodes import Known, of_variables, readers
 from tilegrad.engine.realize.known_graphs import KnownRequest, known_request, note_graph
 from tilegrad.engine.realize.request import Request
 from tilegrad.engine.realize.size_ranges import binding_for_sizes
+from tilegrad.engine.realize.slice_writes import note_slice_writes
 from tilegrad.engine.run import report
 from tilegrad.engine.run.memory import (
     buffer_of,
@@ -320,6 +321,8 @@ def _memory_after(binding: Binding, request: Request, outputs: Sequence[Buffer])
     # All targets first: an assignment to what another one wrote must find the leaf that both
     # overwrite.
     written = {number: overwrite(request.nodes[number]) for number in binding.targets}
+    if written:
+        note_slice_writes(request, written)
     found: list[UOp] = []
     for value in binding.values:
         node = written[value.source] if value.is_written else leaf(outputs[value.source])

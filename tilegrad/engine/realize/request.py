@@ -208,6 +208,8 @@ class Request:
         if op in _ORDER:
             if sources[0] in self._views:
                 self._views.add(number)
+            # The mark of an output of a region is another one each time, and of no value.
+            return None if op is Ops.DETACH else arg
         elif op is Ops.CONST:
             if may_change(node):
                 self.constants.append(number)

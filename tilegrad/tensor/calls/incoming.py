@@ -8,6 +8,7 @@ from typing import Any, Self, cast
 from tilegrad.base.dtype import DType, dtypes
 from tilegrad.base.errors import DTypeError, ShapeError, article
 from tilegrad.device.disk import is_file
+from tilegrad.engine.realize.slice_writes import want_slice_writes
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp
 from tilegrad.tensor.calls.uploads import are_few, can_upload, upload, upload_bytes
@@ -122,6 +123,7 @@ class Incoming(Core):
             if self._has_elements() and memory.base_of(self.uop).op not in (Ops.BUFFER, Ops.COPY):
                 hold(self, memory.owned(self.uop, self.device), is_computed=True)
             set_apart(self)
+            want_slice_writes()
             self._is_leaf = True
         self._requires_grad = wanted
 

@@ -1,0 +1,211 @@
+"""Old values of memory whose slices were written one after the other: where they are by now.
+
+A gradient needs values from before such writes, and a run leaves only the last version:
+
+    outputs[t + 1] = f(outputs[t])        for each t; then outputs is read, then differentiated
+
+But the slice that step t read is still there, as no later step wrote to it:
+
+before   SHRINK(AFTER_t, ((t, t + 1),))
+after    SHRINK(BUFFER, ((t, t + 1),))      the memory as the last write left it
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Mapping, Sequence
+from math import prod
+from typing import NamedTuple
+
+from tilegrad.engine.realize.request import Request
+from tilegrad.engine.run.memory import buffer_of, is_overwritten, leaf
+from tilegrad.ir.movement import reshape
+from tilegrad.ir.op import Ops
+from tilegrad.ir.queries import below_reshapes, below_views
+from tilegrad.ir.regions import Move, Region, region_of
+from tilegrad.ir.uop import UOp
+from tilegrad.runtime.buffer import Buffer
+
+__all__ = ["are_noted", "newest_of", "note_slice_writes", "want_slice_writes"]
+
+
+class _Writes:
+    """What one run wrote to slices of some memory. It holds no nodes, and those alone that came
+    next: so it lives as long as somebody needs a version from before.
+
+    Attributes:
+        sizes: the shape of the memory.
+        moves: for each write, in order, from the memory to the slice.
+        following: the next run that wrote to slices of it, if nothing else has written meanwhile.
+        version: how often the memory had been written after it.
+    """
+
+    def __init__(self, fresh: UOp, sizes: tuple[int, ...], moves: Sequence[Sequence[Move]]):
+        self.sizes, self.moves = sizes, moves
+        self.following: _Writes | None = None
+        buffer = buffer_of(fresh)
+        self.version = buffer.watch()
+        self._leaf, self._buffer = weakref.ref(fresh), weakref.ref(buffer)
+        self._reached: list[list[int]] | None = None
+
+    def may_reach(self, region: Region, number: int) -> bool:
+        """Whether a write behind the first `number` of them may have reached a region."""
+        # Along one of the axes it is apart from all of them, or else it is looked at as met.
+        return all(
+            max(reached[first:end], default=0) > number
+            for reached, (first, end) in zip(self.reached, region, strict=True)
+        )
+
+    @property
+    def reached(self) -> list[list[int]]:
+        """For each axis and each position along it, how many writes there are up to the last one
+        that reached it.
+        """
+        if self._reached is None:
+            self._reached = [[0] * size for size in self.sizes]
+            for number, moves in enumerate(self.moves, 1):
+                for reached, (first, end) in zip(self._reached, region_of(moves, self.sizes)):
+                    reached[first:end] = [number] * (end - first)
+        return self._reached
+
+    def memory(self) -> UOp | None:
+        """The leaf of the memory as they left it; None if that is not there any more."""
+        found = self._leaf()
+        if found is not None:
+            return None if is_overwritten(found) else found
+        buffer = self._buffer()
+        if buffer is None or buffer.watch() != self.version:
+            return None
+        # Nobody stands on it any more, so that nobody can write to it.
+        found = leaf(buffer)
+        self._leaf = weakref.ref(found)
+        return found
+
+
+class _Version(NamedTuple):
+    writes: _Writes
+    # How many of the writes have led to it.
+    number: int
+
+
+# By version of some memory, what was written to it by the run that overwrote it.
+_later: weakref.WeakKeyDictionary[UOp, _Version] = weakref.WeakKeyDictionary()
+# The last of each memory.
+_last: weakref.WeakKeyDictionary[Buffer, _Writes] = weakref.WeakKeyDictionary()
+# Whether any tensor has required a gradient in this process.
+_are_wanted = False
+
+
+def want_slice_writes() -> None:
+    """Note slice writes from now on: gradients may need values from before them."""
+    global _are_wanted
+    _are_wanted = True
+
+
+def are_noted() -> bool:
+    """Whether anything is known of versions that are still needed."""
+    return bool(_later)
+
+
+def _note(versions: Sequence[UOp], targets: Sequence[UOp], fresh: UOp) -> None:
+    """Note that a run has made `versions` of some memory, each by a write to one of `targets`,
+    slices of the version before, and left `fresh`. The first of `versions` is what there was.
+    """
+    sizes = _shape_below(targets[-1])
+    if not all(isinstance(size, int) for size in sizes):
+        return
+    # No moves at all: all of it.
+    moves = [_moves_to(target, sizes) or [] for target in targets]
+    buffer = buffer_of(fresh)
+    # Versions are counted from now on, if they have not been: of the first writes there is no last.
+    version = buffer.watch()
+    writes, last = _Writes(fresh, sizes, moves), _last.get(buffer)
+    if last is not None and last.version == version - 1 and last.sizes == sizes:
+        last.following = writes
+    _last[buffer] = writes
+    for number, each in enumerate(versions[:-1]):
+        _later[each] = _Version(writes, number)
+        if each.op is Ops.ASSIGN and below_reshapes(each.src[0]).op is Ops.BUFFER:
+            # All of it was written: a gradient knows what there was as the value.
+            _later[each.src[1]] = _Version(writes, number)
+
+
+def _shape_below(target: UOp) -> tuple[int, ...]:
+    """The shape of the memory of which `target` is a slice, as those see it that write to it."""
+    shape = target.shape
+    while target.op.is_movement or target.op is Ops.DETACH:
+        shape, target = target.shape, target.src[0]
+    # A leaf is flat.
+    return shape if len(target.shape) == 1 and prod(shape) == target.shape[0] else target.shape
+
+
+def _moves_to(view: UOp, sizes: tuple[int, ...]) -> list[Move] | None:
+    """From memory of shape `sizes` to a view of it; None where it has another shape below that."""
+    found: list[Move] = []
+    while view.op.is_movement or view.op is Ops.DETACH:
+        found.append((view.op, view.arg))
+        view = view.src[0]
+    if view.shape != sizes:
+        # A leaf is flat below the shape that its versions have.
+        if not found or found.pop() != (Ops.RESHAPE, sizes):
+            return None
+    found.reverse()
+    return found
+
+
+def note_slice_writes(request: Request, written: Mapping[int, UOp]) -> None:
+    """Note what the run of `request` wrote to slices of memory, whose leaves are `written` now."""
+    if not _are_wanted:
+        return
+    nodes, versions_of = request.nodes, request.versions
+    left = {request.sources[n][1]: n for n in versions_of if nodes[n].op is Ops.AFTER}
+    if not left:
+        return
+    for number, fresh in written.items():
+        assigns = [each for each in request.assigns if request.target_of(each) == number]
+        versions = [number, *(left.get(each, each) for each in assigns)]
+        made = {n for n in versions_of if request.target_of(n) == number} - left.keys()
+        # A version that two of them overwrite has two that come next.
+        is_chain = made == set(versions[1:]) and all(
+            request.version_of(each) == before for each, before in zip(assigns, versions)
+        )
+        if is_chain:
+            targets = [nodes[request.sources[each][0]] for each in assigns]
+            _note([nodes[each] for each in versions], targets, fresh)
+
+
+def _row_of(view: UOp, row: int) -> tuple[tuple[int, int], ...]:
+    """The ends of a slice of one row."""
+    return ((row, row + 1), *((0, size) for size in view.shape[1:]))
+
+
+def newest_of(view: UOp, memory: UOp | None, row: int | None = None) -> UOp | None:
+    """`view`, movement of a version of memory that holds another one by now, as movement of what it
+    holds; None where a later write may have reached what it looks at, or nothing is known of one.
+    `memory` is where the version was, if it was the last one of a run. With `row`, that one alone
+    is looked at.
+    """
+    version = below_views(view if memory is None else memory)
+    known = _later.get(version)
+    if known is None:
+        return None
+    sizes = known.writes.sizes
+    moves = _moves_to(view, sizes)
+    if moves is None:
+        return None
+    rows = () if row is None else ((Ops.SHRINK, _row_of(view, row)),)
+    region = region_of((*moves, *rows), sizes)
+    writes, number = known
+    while not writes.may_reach(region, number):
+        if writes.following is None:
+            break
+        writes, number = writes.following, 0
+    else:
+        return None
+    found = writes.memory()
+    if found is None:
+        return None
+    made = found if found.shape == sizes else reshape(found, sizes)
+    for op, arg in moves:
+        made = UOp(op, made.dtype, (made,), arg)
+    return made

@@ -1,0 +1,64 @@
+"""Which part of some memory a view looks at, as a box: along each axis, the first position and the
+one behind the last.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from tilegrad.ir.op import Ops
+
+__all__ = ["Move", "Region", "region_of"]
+
+Move = tuple[Ops, Any]
+"""The op and the argument of a movement node."""
+
+Region = tuple[tuple[int, int], ...]
+
+
+def region_of(moves: Iterable[Move], sizes: Sequence[int]) -> Region:
+    """A box in memory of shape `sizes` that holds all that is seen through `moves`, the lowest
+    first; a larger one than it could be where they do more than to shift, turn and cut axes.
+    """
+    region = [(0, size) for size in sizes]
+    # Of each axis of the view: the axis of the memory along which it runs, or None of one of size
+    # 1; and whether it runs from the end.
+    axes: list[int | None] = list(range(len(sizes)))
+    flipped = [False] * len(sizes)
+    shape = list(sizes)
+    for op, arg in moves:
+        if op is Ops.SHRINK:
+            if not all(isinstance(end, int) for ends in arg for end in ends):
+                break
+            for axis, (start, end), size in zip(axes, arg, shape, strict=True):
+                if axis is not None:
+                    first = region[axis][0]
+                    region[axis] = (
+                        (first + size - end, first + size - start)
+                        if flipped[axis]
+                        else (first + start, first + end)
+                    )
+            shape = [end - start for start, end in arg]
+        elif op is Ops.PERMUTE:
+            axes, shape = [axes[at] for at in arg], [shape[at] for at in arg]
+        elif op is Ops.FLIP:
+            for axis, is_flipped in zip(axes, arg, strict=True):
+                if axis is not None and is_flipped:
+                    flipped[axis] = not flipped[axis]
+        elif op is Ops.RESHAPE and (kept := _kept_axes(shape, arg)) is not None:
+            axes, shape = [None if at is None else axes[at] for at in kept], list(arg)
+        elif op is not Ops.DETACH:
+            break
+    return tuple(region)
+
+
+def _kept_axes(before: Sequence[int], after: Sequence[int]) -> list[int | None] | None:
+    """For each axis of the shape `after` the one of `before` that it is, or None for a new one of
+    size 1; None where a reshape does more than to add and take away axes of size 1.
+    """
+    kept = [axis for axis, size in enumerate(before) if size != 1]
+    if [before[axis] for axis in kept] != [size for size in after if size != 1]:
+        return None
+    rest = iter(kept)
+    return [None if size == 1 else next(rest) for size in after]
