@@ -161,7 +161,7 @@ def _loop_plan_of(fields: dict[str, Any]) -> LoopPlan | None:
     plan = _plan_of(fields["plan"])
     if plan is None:
         return None
-    positions = tuple([numbers(each) for each in row(fields["places"])])
+    positions = tuple([numbers(each) for each in row(fields["positions"])])
     is_reversed, blocks = flag(fields["is_reversed"]), mapping(fields["blocks"])
     return LoopPlan(plan, whole(fields["length"]), is_reversed, positions, blocks)
 
