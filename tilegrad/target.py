@@ -129,6 +129,8 @@ class Timing:
             longest.
         code: for an instruction of the text, which takes some 0.4 ms to lower and compile, over
             20,000 launches.
+        first_code: the same over 100 launches, after which a first shape is replaced by a better
+            one (engine.run.better_kernels).
     """
 
     ports: int = 2
@@ -151,6 +153,7 @@ class Timing:
     shared_speed: float = 0.9
     exposed: float = 0.2
     code: float = 64.0
+    first_code: float = 12800.0
 
 
 @dataclass(frozen=True)

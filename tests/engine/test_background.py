@@ -30,7 +30,7 @@ def graphs() -> list[UOp]:
 
 def compiled(compiler: Callable[[str], bytes], cores: int, patch: pytest.MonkeyPatch) -> list[Any]:
     patch.setattr(kernels, "count_of_helpers", lambda: cores - 1)
-    patch.setattr(kernels, "recall_kernel", lambda key: None)
+    patch.setattr(kernels, "recall_kernel", lambda key, is_short: None)
     backend = replace(Device["CPU"], compile=compiler)
     return kernels.compile_kernels([(ast, backend) for ast in graphs()])
 

@@ -154,7 +154,7 @@ def test_a_helper_that_dies_with_jobs_gives_them_back(helpers: Helpers) -> None:
     wait_for(lambda: batch._outstanding[helper] == 2)
     killer.start()
     while (job := batch.take()) is not None:
-        batch.give(here(job))
+        batch.give(job.key, here(job))
     assert batch.late() == []
     assert len(batch.done) == 2
 
@@ -171,7 +171,8 @@ def test_after_an_error_nothing_is_left_to_do(helpers: Helpers) -> None:
 
 def test_a_helper_makes_nothing_for_a_device_that_it_knows_otherwise() -> None:
     job = jobs()[0]
-    graph, fields = pickle.dumps(job.ast), {"key": job.key, "device": "CPU"}
+    graph = pickle.dumps(job.ast)
+    fields = {"key": job.key, "device": "CPU", "is_short": False}
     assert answer(fields, graph, None) == ({}, b"")
     assert answer({**fields, "key": "another"}, graph, Device["CPU"]) == ({}, b"")
     found, binary = answer(fields, graph, Device["CPU"])

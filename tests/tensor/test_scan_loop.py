@@ -12,6 +12,8 @@ import pytest
 from tilegrad import Context, GlobalCounters, Tensor, Variable, jit, scan
 from tilegrad.base.errors import DTypeError, ShapeError, TransformError
 from tilegrad.base.trace import counters
+from tilegrad.engine.plans import plans
+from tilegrad.engine.plans.plan import Plan, plan_of, text_of
 from tilegrad.engine.run import run, unrolled
 from tilegrad.ir.op import Ops
 
@@ -46,6 +48,26 @@ def test_values(steps: int, reverse: bool) -> None:
     assert ys.shape == (steps, 3)
     np.testing.assert_allclose(ys.numpy(), stacked, rtol=1e-5, atol=1e-6)
     np.testing.assert_allclose(last.numpy(), wanted, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+def test_the_text_of_a_plan_with_a_loop(reverse: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The next process reads what this one planned."""
+    made: list[Plan] = []
+    make = plans._make
+
+    def noted(*args: Any, **kwargs: Any) -> Plan:
+        made.append(make(*args, **kwargs))
+        return made[-1]
+
+    monkeypatch.setattr(plans, "_make", noted)
+    with Context(DISABLE_COMPILER_CACHE=1):
+        _, ys = scan(affine, Tensor(numbers(7)), Tensor(numbers(6, 7)), reverse=reverse)
+        ys.numpy()
+    with_loops = [plan for plan in made if any(step.loop for step in plan.steps)]
+    assert with_loops
+    for plan in with_loops:
+        assert plan_of(text_of(plan)) == plan
 
 
 @pytest.mark.parametrize("reverse", [False, True])

@@ -129,6 +129,13 @@ class Config:
         "is run beside one for the size, and the values are compared",
         high=2,
     )
+    SHORT: int = _switch(
+        1,
+        "1: a kernel that has shapes of much text is compiled in a short one first, and in its "
+        "best one by a helper process once its plan has run for as long as that takes; 0: at once "
+        "in its best one",
+        high=1,
+    )
     KEEP_SECONDS: int = _switch(
         30, "after how long unused memory goes back to the system; 0: never", high=86_400
     )
@@ -167,6 +174,7 @@ _PREFIXED = frozenset(
         "TEMPLATES",
         "SEGMENTS",
         "SIZES",
+        "SHORT",
         "PARALLEL",
         "THREADS",
         "SPIN_US",

@@ -31,6 +31,7 @@ from tilegrad.target import Target
 
 __all__ = ["skip_iterations"]
 
+_BOTH = (False, True)
 _LOOPS = (Axis.LOOP, Axis.THREAD, Axis.REDUCE)
 # The identities of the reductions that have skipped iterations.
 _NOTHING = (0, -math.inf)
@@ -141,10 +142,12 @@ def _end(bound: _Bound, loop: UOp, around: Iterable[UOp]) -> _Bound | None:
 
 def _bounds(value: UOp, nothing: float) -> Iterator[_Bound]:
     """Bounds, as gates and conditions show them: outside, `value` is `nothing`."""
-    for node in value.toposort():
+    nodes = value.toposort()
+    deciding = _deciding(nodes)
+    for node in nodes:
         if node.op is Ops.CMPLT and _is_scalar_index(node):
             left, right = node.src
-            for flag in (False, True):
+            for flag in sorted(deciding.get(node, _BOTH)):
                 closed = {node: UOp.const(dtypes.bool, flag)}
                 if is_always(simplify(value, closed), nothing):
                     if right.op is Ops.CONST:
@@ -157,6 +160,18 @@ def _bounds(value: UOp, nothing: float) -> Iterator[_Bound]:
                 if is_always(is_open, nothing) and _is_closed(value, node, nothing):
                     for bound in _bounds(copy.value, hidden):
                         yield _Bound(_at_load(bound.total, copy), bound.limit, bound.is_less)
+
+
+def _deciding(nodes: Iterable[UOp]) -> dict[UOp, set[bool]]:
+    """By condition, the values of it that may decide what uses it: an AND is decided by a False
+    alone, so True need not be tried.
+    """
+    found: dict[UOp, set[bool]] = {}
+    for node in nodes:
+        for source in node.src:
+            if source.op is Ops.CMPLT:
+                found.setdefault(source, set()).update((False,) if node.op is Ops.AND else _BOTH)
+    return found
 
 
 def _is_scalar_index(condition: UOp) -> bool:

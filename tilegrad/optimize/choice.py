@@ -4,8 +4,10 @@ of its time, and by the text that is to be compiled.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import NamedTuple
 
+from tilegrad.ir.uop import UOp
 from tilegrad.optimize.model import estimate
 from tilegrad.optimize.prepack import take_out
 from tilegrad.optimize.shaper import Shaper
@@ -25,42 +27,66 @@ def choose(
     least: float = 0.0,
     shorter: Sequence[Callable[[], object]] = (),
     given: Collection[int] | None = None,
+    is_short: bool | None = None,
 ) -> None:
     """Shape the kernel by the first of `proposals`, or by the best one where its price is less than
     `share` of that. Each of them moves the kernel of `shaper`; none costs fewer cycles than
     `least`, so that a first one that is near it is taken unseen. Those that are `shorter` have some
     half of its text, and are tried where that would make the difference. Copies of the parameters
     `given` cost nothing; where a choice changes how sums are rounded, it must be none of them, so
-    that a captured program computes what the eager one does.
+    that a captured program computes what the eager one does. A shaper for short shapes counts text
+    more and prefers no proposal, but where `is_short` says otherwise, and notes where that makes a
+    difference.
     """
     given = shaper.given if given is None else given
     if len(proposals) == 1 and not shorter:
         proposals[0]()
         return
+    timing = shaper.target.timing
+    is_short = shaper.is_short if is_short is None else is_short
+    rate = timing.first_code if is_short else timing.code
     before = shaper.ast
     proposals[0]()
-    cycles, text = _price(shaper, given)
-    best, limit = shaper.ast, share * (cycles + text)
-    others = [] if least + text >= limit else [*proposals[1:]]
-    if text / 2 > (1 - share) * (cycles + text):
+    first = _cost(shaper, given)
+    text = first.code * rate
+    usual, share = share, 1.0 if is_short else share
+    others = [] if least + text >= share * first.price(rate) else [*proposals[1:]]
+    if text / 2 > (1 - share) * first.price(rate):
         others += shorter
-    seen = {best}
+    found = {shaper.ast: first}
     for propose in others:
         shaper.ast = before
         propose()
-        if shaper.ast in seen:
-            continue
-        seen.add(shaper.ast)
-        price = sum(_price(shaper, given))
+        if shaper.ast not in found:
+            found[shaper.ast] = _cost(shaper, given)
+    shaper.ast = _cheapest(found, share, rate)
+    if is_short and _cheapest(found, usual, timing.code) is not shaper.ast:
+        shaper.was_shortened = True
+
+
+class _Cost(NamedTuple):
+    """The cycles of a launch, and instructions of the text."""
+
+    cycles: float
+    code: float
+
+    def price(self, rate: float) -> float:
+        return self.cycles + self.code * rate
+
+
+def _cheapest(costs: Mapping[UOp, _Cost], share: float, rate: float) -> UOp:
+    """The first kernel, or the best one of those that cost less than `share` of it."""
+    best, *others = costs
+    limit = share * costs[best].price(rate)
+    for each in others:
+        price = costs[each].price(rate)
         if price < limit:
-            best, limit = shaper.ast, price
-    shaper.ast = best
+            best, limit = each, price
+    return best
 
 
-def _price(shaper: Shaper, given: Collection[int]) -> tuple[float, float]:
-    """The cycles of a launch by the estimate, without the copies of `given`, which are made
-    beforehand, and its share in compiling the kernel's text.
-    """
+def _cost(shaper: Shaper, given: Collection[int]) -> _Cost:
+    """By the estimate, without the copies of `given`, which are made beforehand."""
     ast = take_out(shaper.ast, given)[0] if given else shaper.ast
     found = estimate(ast, shaper.target)
-    return found.cycles, found.code * shaper.target.timing.code
+    return _Cost(found.cycles, found.code)

@@ -28,7 +28,7 @@ from tilegrad.optimize.opts import apply_opts
 from tilegrad.optimize.reuse import Reuse, find_reuses
 from tilegrad.target import Target
 
-__all__ = ["heuristic", "shape"]
+__all__ = ["heuristic", "shape", "short_shape"]
 
 
 def heuristic(ast: UOp, target: Target, given: Collection[int] = ()) -> list[Opt]:
@@ -45,6 +45,19 @@ def shape(ast: UOp, target: Target, given: Collection[int] = ()) -> UOp:
     shaper = _Heuristic(ast, target, given)
     shaper.run()
     return shaper.ast
+
+
+def short_shape(ast: UOp, target: Target) -> UOp | None:
+    """A kernel in a shape that is hardly slower than that of `shape`, and much sooner compiled;
+    None where the two are one.
+
+    Results are rounded alike: the tile has fewer vectors, and no loop of the sum is unrolled.
+    """
+    if target.has_locals:
+        return None
+    shaper = _Heuristic(ast, target, is_short=True)
+    shaper.run()
+    return shaper.ast if shaper.was_shortened else None
 
 
 class _Heuristic(Streamer, StageShaper):
@@ -84,11 +97,15 @@ class _Heuristic(Streamer, StageShaper):
         # One vector by a few rows is hardly slower in a small kernel, and much sooner compiled.
         shorter = [partial(self.tile, each, heavy, rows=ROWS[0]) for each in worthy]
         best = partial(choose, self, tiles, least=least, shorter=shorter)
+        if self.is_short:
+            best, self.was_shortened = partial(choose, self, shorter, least=least), True
         tile = find_contraction_tile(self.ast, heavy, self.target)
         if tile is None:
             best()
         else:
-            choose(self, [best, partial(self.tile_contraction, tile)], share=1.0)
+            # Their sums are rounded differently, and short shapes round as the best ones do.
+            both = [best, partial(self.tile_contraction, tile)]
+            choose(self, both, share=1.0, is_short=False)
         self.unroll_short(least)
 
     def unroll_sliding(self) -> None:
@@ -140,6 +157,9 @@ class _Heuristic(Streamer, StageShaper):
             return
         results = prod(loop.extent.vmax for loop in reduction.ranges if loop.axis is Axis.UPCAST)
         if results // self.target.lanes_of(reduction.dtype) < self.target.busy_accumulators:
+            return
+        if self.is_short:
+            self.was_shortened = True
             return
         unroll = partial(self.move, OptOps.UNROLL, inner, 0)
         choose(self, [lambda: None, unroll], least=least, given=())

@@ -49,7 +49,8 @@ class Tiler(Shaper):
         width = self.target.lanes_of(reduction.dtype)
         step = self.lane_step(reuse, reduction, is_one_vector=rows is not None)
         is_large = self.work() >= WORTH_STAGING
-        filter_window = find_filter_window(self.ast, reuse) if is_large else None
+        is_unrolled = is_large and not self.is_short
+        filter_window = find_filter_window(self.ast, reuse) if is_unrolled else None
         count, overlapping = max(step // width, 1), reuse.overlapping
         beside = filter_window and find_beside(self.ast, reuse, filter_window, count, self.target)
         if beside:

@@ -69,8 +69,9 @@ def dimensions(load: UOp, ranges: Sequence[UOp]) -> list[Dimension]:
     share one, at the position of the last of them.
     """
     alike: dict[tuple[int, ...], dict[UOp, int]] = {}
+    sums = _sums(load)
     for loop in ranges:
-        if (moves := _moves(load, loop)) is not None:
+        if (moves := _moves(sums, loop)) is not None:
             scale = math.gcd(*moves)
             scale = scale if next(move for move in moves if move) > 0 else -scale
             alike.setdefault(tuple(move // scale for move in moves), {})[loop] = scale
@@ -80,30 +81,34 @@ def dimensions(load: UOp, ranges: Sequence[UOp]) -> list[Dimension]:
     for position, loop in enumerate(ranges):
         if loop not in shared:
             found.append(Dimension({loop: 1}))
-            if len(found) > 1 and (joined := _joined(load, *found[-2:])) is not None:
+            if len(found) > 1 and (joined := _joined(sums, *found[-2:])) is not None:
                 found[-2:] = [joined]
         elif not any(later in shared[loop].times for later in ranges[position + 1 :]):
             found.append(shared[loop])
     return found
 
 
-def _joined(load: UOp, outer: Dimension, inner: Dimension) -> Dimension | None:
+def _joined(sums: Sequence[Sum], outer: Dimension, inner: Dimension) -> Dimension | None:
     """Both as one dimension, if they are loops and the outer goes on where the inner ends."""
     loops = [*outer.times, *inner.times]
     if any(loop.axis in (Axis.UPCAST, Axis.UNROLL) for loop in loops):
         return None
-    return join(load, outer, inner)
+    return _join(sums, outer, inner)
 
 
 def join(load: UOp, outer: Dimension, inner: Dimension) -> Dimension | None:
     """Both as one dimension, if the outer goes on where the inner ends."""
+    return _join(_sums(load), outer, inner)
+
+
+def _join(sums: Sequence[Sum], outer: Dimension, inner: Dimension) -> Dimension | None:
     steps = [
         next((loop for loop, times in each.times.items() if times == 1), None)
         for each in (outer, inner)
     ]
     if outer.is_overlapping or steps[0] is None or steps[1] is None:
         return None
-    far, near = _moves(load, steps[0]), _moves(load, steps[1])
+    far, near = _moves(sums, steps[0]), _moves(sums, steps[1])
     if far is None or near is None or far != tuple(move * inner.extent for move in near):
         return None
     return Dimension(
@@ -133,13 +138,21 @@ def _overlapping(times: Mapping[UOp, int]) -> Iterator[Dimension]:
             yield dimension
 
 
-def _moves(load: UOp, loop: UOp) -> tuple[int, ...] | None:
-    """By how much `loop` moves each position on which `load` depends; None where that is not a
-    number, or where it moves nothing.
+# The terms of a position and its constant, as `terms_of` gives them.
+Sum = tuple[dict[UOp, int], int] | None
+
+
+def _sums(load: UOp) -> list[Sum]:
+    """The positions on which `load` depends, each once."""
+    return [terms_of(expression) for expression in dict.fromkeys(_expressions(load))]
+
+
+def _moves(sums: Sequence[Sum], loop: UOp) -> tuple[int, ...] | None:
+    """By how much `loop` moves each of the positions `sums`; None where that is not a number, or
+    where it moves nothing.
     """
     found = []
-    for expression in _expressions(load):
-        terms = terms_of(expression)
+    for terms in sums:
         if terms is None or any(loop in each.ranges for each in terms[0] if each is not loop):
             return None
         found.append(terms[0].get(loop, 0))

@@ -38,11 +38,15 @@ _SHARED_LINE, _SHORT = 16, 512
 
 class Shaper:
     """Applies Opts one by one; a move that is refused is left out. Copies of the parameters `given`
-    are made beforehand.
+    are made beforehand. With `is_short` it takes shapes of little text, and `was_shortened` tells
+    whether there were others.
     """
 
-    def __init__(self, ast: UOp, target: Target, given: Collection[int] = ()):
+    def __init__(
+        self, ast: UOp, target: Target, given: Collection[int] = (), *, is_short: bool = False
+    ):
         self.ast, self.target, self.given = ast, target, frozenset(given)
+        self.is_short, self.was_shortened = is_short, False
 
     def move(self, op: OptOps, loop: UOp | None, arg: object) -> bool:
         """Apply an Opt to the axis `loop`; False where it is not legal."""

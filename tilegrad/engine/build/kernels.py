@@ -54,10 +54,12 @@ def compile_kernels(
     items: Sequence[tuple[UOp, Backend]],
     helpers: Helpers | None = None,
     origin_of: Callable[[int], tuple[Entry, ...]] = lambda position: (),
+    *,
+    is_short: bool = False,
 ) -> list[CompiledKernel]:
     """Each of `items` as a binary; those that are not kept anywhere are shared with `helpers`, and
     lowered while others are compiled. `origin_of` gives the user's calls behind an item, for the
-    error of one that fails.
+    error of one that fails. With `is_short`, kernels may be in a short shape.
     """
     keys = [kernel_key(ast, backend) for ast, backend in items]
     found: dict[str, CompiledKernel] = {}
@@ -68,17 +70,17 @@ def compile_kernels(
         if key in positions:
             continue
         positions[key] = position
-        known = recall_kernel(key)
+        known = recall_kernel(key, is_short=is_short)
         if known is None:
             missing[key] = item
         else:
             found[key] = known
     with Progress(len(positions)) as progress:
         if helpers is not None and helpers.are_worth(len(missing)):
-            _make_with(helpers, missing, progress, found)
+            _make_with(helpers, missing, progress, found, is_short=is_short)
         # What no helper gave is made here, and fails here.
         left = {key: item for key, item in missing.items() if key not in found}
-        _make_here(left, progress, found, lambda key: origin_of(positions[key]))
+        _make_here(left, progress, found, lambda key: origin_of(positions[key]), is_short=is_short)
     return [found[key] for key in keys]
 
 
@@ -87,6 +89,8 @@ def _make_here(
     progress: Progress,
     found: dict[str, CompiledKernel],
     origin_of: Callable[[str], tuple[Entry, ...]],
+    *,
+    is_short: bool,
 ) -> None:
     """Add the kernels of `jobs` to `found`. With a second core, the next one is lowered while a
     thread compiles.
@@ -99,11 +103,12 @@ def _make_here(
                 if entry is not None:
                     entry.origin = origin_of(key)
                 if has_help and backend.compiles_unlocked:
-                    rendered = render_ast(ast, backend, key)
+                    rendered = render_ast(ast, backend, key, is_short=is_short)
                     counters.compiles += 1
                     waiting.append((key, beside.begin(partial(_finished, rendered, backend))))
                 else:
-                    found[key] = store_kernel(make_kernel(ast, backend, key))
+                    made = make_kernel(ast, backend, key, is_short=is_short)
+                    found[key] = store_kernel(made)
             progress.tell(len(found) + len(waiting))
         for key, kernel in waiting:
             with _located(origin_of, key):
@@ -134,12 +139,14 @@ def _make_with(
     missing: Mapping[str, tuple[UOp, Backend]],
     progress: Progress,
     found: dict[str, CompiledKernel],
+    *,
+    is_short: bool,
 ) -> None:
     """Add to `found` what the helpers, and this thread meanwhile, make of `missing`."""
-    jobs = [Job(key, ast, backend.name) for key, (ast, backend) in missing.items()]
+    jobs = [Job(key, ast, backend.name, is_short) for key, (ast, backend) in missing.items()]
 
     def here(job: Job) -> CompiledKernel:
-        return make_kernel(job.ast, missing[job.key][1], job.key)
+        return make_kernel(job.ast, missing[job.key][1], job.key, is_short=is_short)
 
     made = helpers.make(jobs, here, progress.tell)
     for key in missing:

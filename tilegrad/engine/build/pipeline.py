@@ -32,8 +32,9 @@ if TYPE_CHECKING:
     from tilegrad.ir.uop import UOp
 
 __all__ = [
-    "CompiledKernel", "Job", "Rendered", "compile_kernel", "finish_kernel", "kernel_from",
-    "kernel_key", "make_kernel", "recall_kernel", "render_ast", "render_kernel", "store_kernel",
+    "CompiledKernel", "Job", "Rendered", "best_key", "compile_kernel", "finish_kernel",
+    "kernel_from", "kernel_key", "make_kernel", "recall_kernel", "render_ast", "render_kernel",
+    "store_kernel",
 ]  # fmt: skip
 
 
@@ -53,7 +54,9 @@ class CompiledKernel:
         blocks: the global size where that is for a launch to say (`engine.program.blocks`).
         binary: what the device loads.
         graph: where it has a tile of two axes, the graph that it was made of, as text: a capture
-            may have operands copied beforehand (engine.build.prepacked_weights).
+            may have operands copied beforehand (engine.build.prepacked_weights), and one in a short
+            shape may be made again in its best one.
+        lines: where its shape is a short one, the lines of its source; else 0.
     """
 
     key: str
@@ -68,6 +71,7 @@ class CompiledKernel:
     graph: str = ""
     costs: tuple[Terms, Terms] | None = None
     blocks: tuple[Any, ...] | None = None
+    lines: int = 0
     binary: bytes = field(default=b"", repr=False, compare=False)
 
     def fields(self) -> dict[str, Any]:
@@ -148,8 +152,24 @@ def is_recalled() -> bool:
     return config.DEBUG < 3 and not (config.BEAM and config.IGNORE_BEAM_CACHE)
 
 
-def recall_kernel(key: str) -> CompiledKernel | None:
-    """The kernel stored under `key`, in this process or on disk."""
+# Behind the key of a kernel: its short shape.
+_SHORT = "short"
+
+
+def best_key(key: str) -> str:
+    """The key of the same kernel in its best shape."""
+    return key.removesuffix(_SHORT)
+
+
+def recall_kernel(key: str, *, is_short: bool = False) -> CompiledKernel | None:
+    """The kernel stored under `key`, in this process or on disk; with `is_short` else the one that
+    has a short shape.
+    """
+    found = _recall(key)
+    return _recall(key + _SHORT) if found is None and is_short else found
+
+
+def _recall(key: str) -> CompiledKernel | None:
     found = _kernels.get(key)
     if found is not None:
         return found
@@ -167,10 +187,11 @@ def recall_kernel(key: str) -> CompiledKernel | None:
 def kernel_from(key: str, given: dict[str, Any], binary: bytes) -> CompiledKernel | None:
     """The kernel of these fields, as JSON has them; None if it is not one of `key`."""
     try:
-        if text(given["key"]) != key:
+        own = text(given["key"])
+        if key not in (own, best_key(own)):
             return None
         return CompiledKernel(
-            key,
+            own,
             text(given["name"]),
             text(given["display"]),
             text(given["function"]),
@@ -182,6 +203,7 @@ def kernel_from(key: str, given: dict[str, Any], binary: bytes) -> CompiledKerne
             text(given["graph"]),
             _costs_of(given["costs"]),
             _blocks_of(given["blocks"]),
+            whole(given["lines"]),
             binary,
         )
     except (ValueError, KeyError, TypeError):
@@ -222,11 +244,14 @@ def _suffix(name: str, key: str) -> str:
 
 @dataclass(frozen=True)
 class Job:
-    """A kernel to make: its key, its graph, and the name of the device that it is for."""
+    """A kernel to make: its key, its graph, the name of the device that it is for, and whether a
+    short shape will do.
+    """
 
     key: str
     ast: UOp
     device: str
+    is_short: bool = False
 
 
 class Rendered(NamedTuple):
@@ -241,13 +266,22 @@ def make_kernel(
     backend: Backend,
     key: str,
     opts: Sequence[Any] | None = None,
+    *,
+    is_short: bool = False,
 ) -> CompiledKernel:
     """`ast` through all stages, by the Opts given or those the heuristic picks; not stored."""
-    return _compiled(render_ast(ast, backend, key, opts), backend)
+    return _compiled(render_ast(ast, backend, key, opts, is_short=is_short), backend)
 
 
-def render_ast(ast: UOp, backend: Backend, key: str, opts: Sequence[Any] | None = None) -> Rendered:
-    """`ast` through all stages but the compiler."""
+def render_ast(
+    ast: UOp,
+    backend: Backend,
+    key: str,
+    opts: Sequence[Any] | None = None,
+    *,
+    is_short: bool = False,
+) -> Rendered:
+    """`ast` through all stages but the compiler. `key` is that of its best shape."""
     from tilegrad.engine.program.estimate import estimate, estimate_lengths
     from tilegrad.engine.program.stages import to_program
 
@@ -255,7 +289,7 @@ def render_ast(ast: UOp, backend: Backend, key: str, opts: Sequence[Any] | None 
         from tilegrad.engine.search.kernel_search import best_opts
 
         opts = best_opts(ast, backend)
-    shaped, program = to_program(ast, backend.target, opts)
+    shaped, program = to_program(ast, backend.target, opts, is_short=is_short)
     made = render_kernel(shaped, program, backend, key, estimate(ast), str(ast))
     return made._replace(kernel=replace(made.kernel, costs=estimate_lengths(ast)))
 
@@ -298,7 +332,7 @@ def render_kernel(
     dims = launch_dims(program, largest)
     ops, mem = costs
     kernel = CompiledKernel(
-        key,
+        key + _SHORT if shaped.is_short else key,
         name,
         display,
         function,
@@ -307,7 +341,8 @@ def render_kernel(
         variable_names(program),
         ops,
         mem,
-        graph if shaped.is_tiled else "",
+        graph if shaped.is_tiled or shaped.is_short else "",
+        lines=source.count("\n") + 1 if shaped.is_short else 0,
         blocks=None if _is_in_rows(dims.global_size, backend) else blocks_of(program),
     )
     return Rendered(kernel, source)

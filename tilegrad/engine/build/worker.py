@@ -84,7 +84,7 @@ def answer(job: Mapping[str, Any], graph: bytes, backend: Backend | None) -> Mes
         return {}, b""
     before = asdict(counters)
     try:
-        kernel = make_kernel(ast, backend, job["key"])
+        kernel = make_kernel(ast, backend, job["key"], is_short=job["is_short"])
     except (TilegradError, ImportError, OSError):
         # The process that asked meets the same, and says where.
         return {}, b""

@@ -71,11 +71,11 @@ class _SharedJobs:
                 self._outstanding[helper] += 1
             return self._queue.popleft()
 
-    def give(self, kernel: CompiledKernel | None, helper: Helper | None = None) -> None:
-        """What was made of a job."""
+    def give(self, key: str, kernel: CompiledKernel | None, helper: Helper | None = None) -> None:
+        """What was made of the job with that key."""
         with self._changed:
             if kernel is not None:
-                self.done[kernel.key] = kernel
+                self.done[key] = kernel
             if helper is not None:
                 self._outstanding[helper] -= 1
                 self._changed.notify()
@@ -90,6 +90,16 @@ class _SharedJobs:
         """Nobody takes what is left."""
         with self._changed:
             self._queue.clear()
+
+    def wait(self, helpers: Sequence[Helper]) -> None:
+        """Wait until all is made, no helper is left to make it, or patience is."""
+
+        def is_over() -> bool:
+            is_made = not self._queue and not any(self._outstanding.values())
+            return is_made or all(helper.has_ended for helper in helpers)
+
+        with self._changed:
+            self._changed.wait_for(is_over, _PATIENCE_S)
 
     def late(self) -> list[Helper]:
         """The helpers that have not given what they took, after some patience."""
@@ -136,6 +146,8 @@ class Helper:
             self.has_ended = True
             if shared is not None:
                 shared.leave(self)
+            while not self._waiting.empty():
+                self._waiting.get().leave(self)
             end_children(self.process)
 
     def _work(self, shared: _SharedJobs) -> None:
@@ -144,7 +156,12 @@ class Helper:
         while True:
             while (job := shared.take(self)) is not None:
                 sent.append(job.key)
-                fields = {"key": job.key, "device": job.device, "switches": shared.switches}
+                fields = {
+                    "key": job.key,
+                    "device": job.device,
+                    "is_short": job.is_short,
+                    "switches": shared.switches,
+                }
                 write_message(self.process.stdin, fields, pickle.dumps(job.ast))
             if not sent:
                 return
@@ -154,7 +171,8 @@ class Helper:
             (found, binary), key = answer, sent.popleft()
             if found:
                 counters.add(found["work"])
-            shared.give(kernel_from(key, found["kernel"], binary) if found else None, self)
+            made = kernel_from(key, found["kernel"], binary) if found else None
+            shared.give(key, made, self)
 
 
 class Helpers:
@@ -214,12 +232,20 @@ class Helpers:
         self._serve(shared)
         try:
             while (job := shared.take()) is not None:
-                shared.give(here(job))
+                shared.give(job.key, here(job))
                 tell(len(shared.done))
         finally:
             shared.close()
         for helper in shared.late():
             end_children(helper.process)
+        return dict(shared.done)
+
+    def make_beside(self, jobs: Sequence[Job]) -> dict[str, CompiledKernel]:
+        """As `make`, by the helpers alone: this thread only waits."""
+        shared = _SharedJobs(jobs)
+        self._serve(shared)
+        shared.wait(self._helpers)
+        shared.close()
         return dict(shared.done)
 
 

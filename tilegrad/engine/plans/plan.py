@@ -8,12 +8,13 @@ as it is read.
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, field
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from tilegrad.base.dtype import DType, dtypes
 from tilegrad.base.errors import DTypeError
-from tilegrad.engine.build.pipeline import CompiledKernel, recall_kernel
+from tilegrad.engine.build.pipeline import CompiledKernel, best_key, recall_kernel
 from tilegrad.engine.program.fields import (
     flag,
     mapping,
@@ -79,10 +80,12 @@ class PlannedMemory:
     slot: int | None = None
 
 
-@dataclass(frozen=True)
+@dataclass
 class Plan:
     """Steps in order, their buffers, which of these are the results, and the bytes of each device's
     block. The last results are values that were not asked for, of the nodes at `materialised`.
+
+    Nothing of it changes but the kernels of its steps, from short shapes to their best ones.
     """
 
     steps: tuple[Step, ...]
@@ -93,6 +96,27 @@ class Plan:
     # What `engine.run.run` has made ready of it.
     ready: list[Any] = field(default_factory=list, compare=False, repr=False)
 
+    def short_kernels(self) -> dict[str, tuple[str, CompiledKernel]]:
+        """Of the steps, and of those of loops, the kernels in a short shape, by the key of their
+        best one, with their devices.
+        """
+        found: dict[str, tuple[str, CompiledKernel]] = {}
+        plans = [self]
+        for plan in plans:
+            for step in plan.steps:
+                if step.kernel is not None and step.kernel.lines:
+                    found[best_key(step.kernel.key)] = step.device, step.kernel
+                if step.loop is not None:
+                    plans.append(step.loop.plan)
+        return found
+
+    def use(self, kernels: Mapping[str, CompiledKernel]) -> None:
+        """Run these kernels, by key, in place of the same ones in a short shape."""
+        plans = [self]
+        for plan in plans:
+            plan.steps = tuple([_with_best(step, kernels) for step in plan.steps])
+            plans += [step.loop.plan for step in plan.steps if step.loop is not None]
+
     @property
     def peak_bytes(self) -> int:
         """Memory that a run takes beyond its inputs."""
@@ -100,6 +124,15 @@ class Plan:
             m.size * m.dtype.itemsize for m in self.buffers if m.source is None and m.offset is None
         )
         return own + sum(self.blocks.values())
+
+
+def _with_best(step: Step, kernels: Mapping[str, CompiledKernel]) -> Step:
+    """A step with a kernel of the same parameters, if there is one."""
+    short = step.kernel
+    found = None if short is None else kernels.get(best_key(short.key))
+    if short is None or found is None or found.variables != short.variables:
+        return step
+    return replace(step, kernel=found)
 
 
 def text_of(plan: Plan) -> bytes:
@@ -141,7 +174,8 @@ def _plan_of(fields: dict[str, Any]) -> Plan | None:
         device, buffers, key, nodes, is_custom, given, iterated = row(each, 7)
         kernel, loop = None, None
         if key is not None:
-            kernel = recall_kernel(text(key))
+            known = text(key)
+            kernel = recall_kernel(best_key(known), is_short=known != best_key(known))
             if kernel is None:
                 return None
         if iterated is not None:
@@ -161,7 +195,7 @@ def _loop_plan_of(fields: dict[str, Any]) -> LoopPlan | None:
     plan = _plan_of(fields["plan"])
     if plan is None:
         return None
-    positions = tuple([numbers(each) for each in row(fields["places"])])
+    positions = tuple([numbers(each) for each in row(fields["positions"])])
     is_reversed, blocks = flag(fields["is_reversed"]), mapping(fields["blocks"])
     return LoopPlan(plan, whole(fields["length"]), is_reversed, positions, blocks)
 

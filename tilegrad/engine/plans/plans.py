@@ -44,7 +44,7 @@ from tilegrad.ir.uop import UOp, toposort
 if TYPE_CHECKING:
     from tilegrad.schedule.items import Item, Schedule
 
-__all__ = ["Graph", "key_of", "normalise", "plan_for"]
+__all__ = ["Graph", "key_of", "normalise", "plan_for", "use_best"]
 
 
 @dataclass
@@ -116,10 +116,13 @@ def key_of(nodes: Sequence[UOp], slices: Sequence[MemorySlice] = ()) -> str:
     return hashlib.blake2b("\n".join(text).encode(), digest_size=20).hexdigest()
 
 
-def plan_for(graph: Graph, needed_later: Sequence[int] = ()) -> Plan:
+def plan_for(graph: Graph, needed_later: Sequence[int] = (), *, is_short: bool = False) -> Plan:
     """The plan of `graph`: kept in this process, on disk, or made now. Of what it stores anyway, it
-    keeps what the nodes at the positions `needed_later` can be computed from.
+    keeps what the nodes at the positions `needed_later` can be computed from. With `is_short`, its
+    kernels may be in short shapes.
     """
+    # Somebody has to make the best ones later.
+    is_short = is_short and bool(config.SHORT and count_of_helpers())
     devices = sorted(
         {_device(node) for node in (*graph.leaves, *graph.draws)} - {"HOST"} | {Device.DEFAULT}
     )
@@ -135,9 +138,24 @@ def plan_for(graph: Graph, needed_later: Sequence[int] = ()) -> Plan:
         found = _recall(key)
     if found is None:
         with _no_collection():
-            found = _make(graph, needed_later)
+            found = _make(graph, needed_later, is_short=is_short)
         cache.put("plans", key, text_of(found))
+    elif not is_short:
+        use_best(found)
     return _plans.setdefault(key, found)
+
+
+def use_best(plan: Plan) -> None:
+    """Bring all kernels of a plan to their best shape, now."""
+    short = plan.short_kernels()
+    if not short:
+        return
+    preload.finish()
+    from tilegrad.ir.text import parse
+
+    with _no_collection():
+        graphs = [(parse(kernel.graph), Device[device]) for device, kernel in short.values()]
+        plan.use(dict(zip(short, compile_kernels(graphs))))
 
 
 @contextmanager
@@ -160,7 +178,7 @@ def _device(node: UOp) -> str:
     return name
 
 
-def _make(graph: Graph, needed_later: Sequence[int]) -> Plan:
+def _make(graph: Graph, needed_later: Sequence[int], *, is_short: bool) -> Plan:
     names = {_device(node) for node in (*graph.leaves, *graph.draws)} | {Device.DEFAULT}
     names |= {node.arg for node in graph.nodes if node.op is Ops.COPY} | {
         node.arg for node in graph.nodes if node.op is Ops.CONTIGUOUS and isinstance(node.arg, str)
@@ -186,17 +204,20 @@ def _make(graph: Graph, needed_later: Sequence[int]) -> Plan:
                 Device.DEFAULT,
                 plain=bool(config.NOOPT),
                 needed_later=needed_later,
-                begin=partial(_begin, helpers),
+                begin=partial(_begin, helpers, is_short),
             )
         compiled = [(item.ast, item) for item in schedule.items if item.ast is not None]
         asts = [(ast, Device[item.device]) for ast, item in compiled]
         kernels = iter(
             compile_kernels(
-                asts, helpers, lambda number: graph.origin_of(compiled[number][1].nodes)
+                asts,
+                helpers,
+                lambda number: graph.origin_of(compiled[number][1].nodes),
+                is_short=is_short,
             )
         )
     loops = [position for position, item in enumerate(schedule.items) if item.loop is not None]
-    loop_plans = {position: _loop_plan(schedule, position) for position in loops}
+    loop_plans = {position: _loop_plan(schedule, position, is_short=is_short) for position in loops}
     outputs = [*schedule.outputs, *schedule.materialised.values()]
     memory = plan_memory(schedule, outputs, targets)
     steps = []
@@ -222,7 +243,7 @@ def _make(graph: Graph, needed_later: Sequence[int]) -> Plan:
     )
 
 
-def _loop_plan(schedule: Schedule, position: int) -> LoopPlan:
+def _loop_plan(schedule: Schedule, position: int, *, is_short: bool) -> LoopPlan:
     """The plan of a loop's step. Its temporaries get a buffer of the schedule, one per device: they
     live as long as the loop runs.
     """
@@ -232,7 +253,7 @@ def _loop_plan(schedule: Schedule, position: int) -> LoopPlan:
     loop = item.loop
     assert loop is not None
     graph = normalise(loop.body)
-    plan = plan_for(graph)
+    plan = plan_for(graph, is_short=is_short)
     blocks: dict[str, int] = {}
     for device, size in plan.blocks.items():
         blocks[device] = len(item.buffers)
@@ -256,13 +277,13 @@ def _helpers(graph: Graph) -> AbstractContextManager[Helpers | None]:
     return workers.taken(count if len(graph.nodes) >= _LARGE else min(1, len(_plans)))
 
 
-def _begin(helpers: Helpers | None, ast: UOp, device: str) -> None:
+def _begin(helpers: Helpers | None, is_short: bool, ast: UOp, device: str) -> None:
     """Let helpers make a kernel while the schedule goes on, if it is not kept."""
     if helpers is not None:
         backend = Device[device]
         key = kernel_key(ast, backend)
-        if recall_kernel(key) is None:
-            helpers.begin(Job(key, ast, backend.name))
+        if recall_kernel(key, is_short=is_short) is None:
+            helpers.begin(Job(key, ast, backend.name, is_short))
 
 
 @contextmanager

@@ -18,7 +18,7 @@ from tilegrad.ir.uop import UOp
 from tilegrad.ir.view import View
 from tilegrad.lower.lower import lower
 from tilegrad.optimize.explain_opts import explain
-from tilegrad.optimize.heuristic import shape
+from tilegrad.optimize.heuristic import shape, short_shape
 from tilegrad.optimize.name import kernel_name
 from tilegrad.optimize.opt import Opt, OptOps
 from tilegrad.optimize.opts import apply_opts, start
@@ -30,10 +30,13 @@ __all__ = ["Shaped", "accesses", "lowered", "to_program"]
 
 @dataclass(frozen=True)
 class Shaped:
-    """A kernel graph after its Opts, and its names."""
+    """A kernel graph after its Opts, and its names. One that `is_short` has a better shape, of more
+    text.
+    """
 
     ast: UOp
     names: tuple[str, str]
+    is_short: bool = False
 
     @property
     def function(self) -> str:
@@ -78,15 +81,21 @@ _MOST_INSTRUCTIONS = 7000
 
 
 def to_program(
-    ast: UOp, target: Target, opts: Sequence[Opt] | None = None
+    ast: UOp, target: Target, opts: Sequence[Opt] | None = None, *, is_short: bool = False
 ) -> tuple[Shaped, list[UOp]]:
-    """The kernel in its best shape, by `opts` or the heuristic, and its program."""
+    """The kernel in its best shape, by `opts` or the heuristic, and its program. With `is_short` in
+    one of less text, if there is one.
+    """
     if config.DEBUG >= 3:
         print(ast)
         print(*accesses(ast), sep="\n")
     with section("kernel", ast) as entry:
         verify(ast, Stage.KERNEL, "schedule")
         started = start(ast, target)
+        if is_short and opts is None and not config.NOOPT:
+            short = _short_program(started, target)
+            if short is not None:
+                return short
         for shaped in _choices(started, target, opts):
             # A kernel that is entered here after its Opts has some.
             chosen = shaped.arg.opts[len(started.arg.opts) :]
@@ -101,6 +110,14 @@ def to_program(
         if entry is not None:
             entry.after = found[0].ast
     return found
+
+
+def _short_program(started: UOp, target: Target) -> tuple[Shaped, list[UOp]] | None:
+    short = short_shape(started, target)
+    if short is None:
+        return None
+    shaped, program = lowered(short, target)
+    return (replace(shaped, is_short=True), program) if len(program) <= _MOST_INSTRUCTIONS else None
 
 
 def _choices(started: UOp, target: Target, opts: Sequence[Opt] | None) -> Iterator[UOp]:

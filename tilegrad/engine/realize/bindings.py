@@ -32,6 +32,7 @@ from tilegrad.engine.realize.launch_numbers import bits_of, number_variable, var
 from tilegrad.engine.realize.numbers_by_call import changed_since
 from tilegrad.engine.realize.request import Request
 from tilegrad.engine.realize.slice_offsets import with_variable_offsets
+from tilegrad.engine.run.run import is_for_replays
 from tilegrad.ir.direct_copies import direct_copies
 from tilegrad.ir.lengths import Terms, is_length, memory_shape, terms_of, value_of
 from tilegrad.ir.op import Ops
@@ -340,7 +341,9 @@ def make_binding(
     graph = with_variable_offsets(normalise(sink))
     position_of = {node: position for position, node in enumerate(graph.nodes)}
     plan = plan_for(
-        graph, sorted({position_of[now[n]] for n in request.needed_later if now[n] in position_of})
+        graph,
+        sorted({position_of[now[n]] for n in request.needed_later if now[n] in position_of}),
+        is_short=not is_for_replays(),
     )
     results = [*sink.src, *[graph.nodes[position] for position in plan.materialised]]
     number_of: dict[UOp, int] = {}

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 import time
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
@@ -19,7 +20,7 @@ from tilegrad.device.backend import Backend
 from tilegrad.device.registry import Device
 from tilegrad.engine.build.pipeline import CompiledKernel
 from tilegrad.engine.plans.plan import Plan, PlannedMemory, Step
-from tilegrad.engine.run import report
+from tilegrad.engine.run import better_kernels, report
 from tilegrad.engine.run.ready_code import Blocks, PlanRun, RunText, written_run
 from tilegrad.engine.run.unrolled import FixedInteger, Inside, KernelLaunch, Pick, launches_of
 from tilegrad.ir.lengths import Terms, text_of, value_of
@@ -132,8 +133,8 @@ class Ready:
 
     __slots__ = (
         "_allocator", "_calls", "_copies", "_costs", "_costs_at", "_count", "_fixed", "_inputs",
-        "_launches", "_least_s", "_memory", "_offsets", "_outputs", "_own", "_picks", "_run",
-        "_runs", "_shared", "_timed", "backend",
+        "_launches", "_least_s", "_load", "_memory", "_offsets", "_outputs", "_own", "_patience_s",
+        "_picks", "_plan", "_run", "_runs", "_shared", "_timed", "backend",
     )  # fmt: skip
 
     def __init__(
@@ -141,6 +142,8 @@ class Ready:
     ) -> None:
         self.backend = backend
         self._allocator = backend.allocator
+        # A plan has what is made ready of it.
+        self._plan, self._load = weakref.ref(plan), load
         kernels = [each.kernel for each in launches]
         self._count = len(kernels)
         self._runs = 0
@@ -150,18 +153,31 @@ class Ready:
             tuple([(each.costs[0], each.costs[1]) for each in kernels if each.costs is not None]),
         )
         self._costs_at: Any = self._costs.at
-        self._picks: list[Pick] = []
-        self._launches: list[tuple[Any, int, Any]] = []
-        for device, kernel, picks in launches:
-            self._picks += picks
-            self._launches.append((load(device, kernel), len(picks), kernel.global_size))
+        self._picks: list[Pick] = [pick for each in launches for pick in each.picks]
+        self._assign_inputs(plan)
+        self._assign_own_memory(plan)
+        self._use(launches)
+
+    def _use(self, launches: Sequence[KernelLaunch]) -> None:
+        """Run the kernels of these launches from now on."""
+        self._launches = [
+            (self._load(device, kernel), len(picks), kernel.global_size)
+            for device, kernel, picks in launches
+        ]
+        # How long kernels in short shapes may run before better ones are made.
+        patience_s = better_kernels.patience_s([each.kernel for each in launches])
+        self._patience_s: float = patience_s or math.inf
         # By whether the work is small.
         self._calls: dict[bool, Any] = {}
         # Of work that may be small, the least time of the first runs.
         self._least_s, self._timed = math.inf, 0
         self._run: PlanRun = self._run_at_first
-        self._assign_inputs(plan)
-        self._assign_own_memory(plan)
+
+    def renew(self) -> None:
+        """Run the kernels that the plan has by now."""
+        plan = self._plan()
+        if plan is not None:
+            self._use(launches_of(plan) or ())
 
     def _assign_inputs(self, plan: Plan) -> None:
         """What is copied to this device, and what is memory of the caller's."""
@@ -214,10 +230,11 @@ class Ready:
 
     def call(self, is_small: bool) -> Any:
         """All launches as one call; None if the device has no such."""
-        found = self._calls.get(is_small)
+        calls = self._calls
+        found = calls.get(is_small)
         if found is None:
             found = self.backend.runtime.sequence([*self._launches], is_small)
-            self._calls[is_small] = found
+            calls[is_small] = found
         return found
 
     def run(self, inputs: Sequence[Buffer], variables: Mapping[str, int]) -> list[Buffer]:
@@ -280,6 +297,8 @@ class Ready:
             self._memory.write()
         texts = self._texts()
         ops, mem = self._costs[:2]
+        # The time of kernels in short shapes is measured.
+        is_short = self._patience_s < math.inf
         is_always_small = ops <= _SMALL_OPS and mem <= _SMALL_BYTES and not self._costs.of_lengths
         blocks = self._fixed
         text = RunText(
@@ -290,7 +309,7 @@ class Ready:
             self._memory.at,
             self._memory.count,
             self._memory.result_count,
-            self.call(True) if is_always_small and not self._copies else None,
+            self.call(True) if is_always_small and not self._copies and not is_short else None,
             (ops, mem, self._count),
             self._launch,
         )
@@ -345,6 +364,12 @@ class Ready:
             self._timed += 1
             self._least_s = min(self._least_s, spent)
         report.count(ops, mem, spent, self._count)
+        self._patience_s -= spent
+        if self._patience_s < 0:
+            self._patience_s = math.inf
+            plan = self._plan()
+            if plan is not None:
+                better_kernels.begin(plan, self)
 
     def _taken(self, asked: Sequence[int], sizes: Sequence[int]) -> list[Any]:
         """Memory of size classes `sizes`, where there is too little: as it is `asked` for, in

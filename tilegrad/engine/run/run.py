@@ -23,6 +23,7 @@ from tilegrad.base.recent import Recent
 from tilegrad.device.registry import Device
 from tilegrad.engine.build.pipeline import CompiledKernel
 from tilegrad.engine.plans.plan import LoopPlan, Plan, Step
+from tilegrad.engine.plans.plans import use_best
 from tilegrad.engine.program.blocks import blocks_at
 from tilegrad.engine.run import report
 from tilegrad.engine.run.in_use import largest
@@ -37,8 +38,8 @@ from tilegrad.runtime.buffer import Buffer
 from tilegrad.runtime.protocol import Runtime
 
 __all__ = [
-    "Launch", "Recording", "current_recording", "load_program", "ready_plan", "record_of_thread",
-    "recording", "run_plan", "run_step", "timer_of_thread",
+    "Launch", "Recording", "current_recording", "is_for_replays", "load_program", "ready_plan",
+    "record_of_thread", "recording", "run_plan", "run_step", "timer_of_thread",
 ]  # fmt: skip
 
 LRUAllocator.describe = staticmethod(largest)
@@ -116,6 +117,14 @@ record_of_thread = _recorder.get
 timer_of_thread = _timer.get
 
 
+def is_for_replays() -> bool:
+    """Whether a capture will replay what this thread runs: its kernels are the best from the first
+    call on.
+    """
+    record = _recorder.get()
+    return record is not None and record.is_of_capture
+
+
 @contextmanager
 def recording(
     on_read: Callable[[UOp], None] | None = None, *, is_closed: bool = False
@@ -169,6 +178,8 @@ def run_plan(
     Raises what a step raises, with the user's line. A plan that `is_writing` to its inputs takes
     all memory before it begins, so that where there is too little nothing is half written.
     """
+    if is_for_replays():
+        use_best(plan)
     ready = ready_plan(plan)
     if ready is not None:
         refused: TilegradError | None = None
