@@ -23,6 +23,7 @@ from tilegrad.base.errors import DeviceError, TilegradError
 from tilegrad.base.forks import held_at_fork
 from tilegrad.device.backend import Backend
 from tilegrad.device.outside import listed_files, outside
+from tilegrad.ir.placement import Group
 from tilegrad.runtime.protocol import Runtime
 
 __all__ = ["Device", "Devices"]
@@ -191,6 +192,8 @@ class Devices:
 
     def is_built_in(self, name: str) -> bool:
         """Whether any process finds the device `name`, without being told of it."""
+        if isinstance(name, Group):
+            return False
         # Mostly the name is that of a kind as it is.
         kind = name if name in _BUILT_IN else self.canonical(name).split(":")[0]
         return kind in _BUILT_IN and kind not in self._factories
