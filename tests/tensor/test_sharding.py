@@ -7,6 +7,8 @@ slow. What is checked against is NumPy or a tensor of one device.
 from __future__ import annotations
 
 import copy
+import gc
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -17,8 +19,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.device.apart import apart
-from tilegrad import Tensor, dtypes, nn
+from tilegrad import Context, Tensor, Variable, dtypes, func, nn
 from tilegrad.base.errors import DeviceError, IndexBoundsError, ShapeError
+from tilegrad.base.trace import GlobalCounters
 
 TWO = ("CPU", "CPU:1")
 THREE = ("CPU", "CPU:1", "CPU:2")
@@ -340,3 +343,85 @@ def test_a_model_is_moved_saved_and_loaded(tmp_path: Path) -> None:
     assert other.weight.device == TWO
     np.testing.assert_array_equal(other.weight.numpy(), wanted)
     assert other.bias is not None and other.bias.dtype is dtypes.float32
+
+
+# with the rest of the library
+
+
+def test_what_was_computed_on_one_device_is_not_computed_from_several_again() -> None:
+    x = Tensor(numbers(3, 4)).shard(TWO, 0).realize()
+    total = x.sum().to("CPU")
+    twice = total * 2
+    total.realize()
+    x += 1
+    x.realize()
+    np.testing.assert_allclose(twice.item(), numbers(3, 4).sum() * 2, rtol=1e-5)
+
+
+@pytest.mark.parametrize("switches", [{"NOOPT": 1}, {"TEMPLATES": 0, "SEGMENTS": 0}])
+def test_other_ways_to_run(switches: dict[str, int]) -> None:
+    values = numbers(5, 6)
+    with Context(**switches):
+        x = Tensor(values).shard(TWO, 1)
+        np.testing.assert_allclose((x @ x.T).numpy(), values @ values.T, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+def test_a_slice_of_a_symbolic_size(axis: int) -> None:
+    values = numbers(3, 4)
+    x = Tensor(values).shard(TWO, 0).realize()
+    size = Variable("n", 1, 3).bind(2)
+    bounds = [(0, 3), (0, 4)]
+    wanted = values[:2] if axis == 0 else values[:, :2]
+    cut: Any = [(0, size) if each == axis else pair for each, pair in enumerate(bounds)]
+    np.testing.assert_allclose(x.shrink(tuple(cut)).sum().item(), wanted.sum(), rtol=1e-5)
+
+
+def test_a_function_of_one_example_is_mapped_over_a_split_axis() -> None:
+    values = numbers(4, 3)
+    x = Tensor(values).shard(TWO, 0)
+    found = func.vmap(lambda row: (row * 2).sum())(x)
+    np.testing.assert_allclose(found.numpy(), values.sum(1) * 2, rtol=1e-5)
+
+
+def test_gradients_of_rows_that_are_picked_several_times() -> None:
+    table, rows = numbers(5, 4), np.array([[0, 4], [4, 1]])
+    x = Tensor(table).shard(TWO, 0)
+    x.requires_grad = True
+    (x[Tensor(rows).shard(TWO, 0)] ** 2).sum().backward()
+    wanted = np.zeros_like(table)
+    np.add.at(wanted, rows.ravel(), 2 * table[rows.ravel()])
+    assert x.grad is not None and x.grad.device == TWO
+    np.testing.assert_allclose(x.grad.numpy(), wanted, rtol=1e-5)
+
+
+def test_memory_goes_back() -> None:
+    x = Tensor(numbers(64, 8)).shard(TWO, 0).realize()
+    gc.collect()
+    before = GlobalCounters.mem_used
+    for _ in range(5):
+        (x * 2 + 1).realize().sum().item()
+    gc.collect()
+    assert GlobalCounters.mem_used == before
+
+
+def test_threads_run_side_by_side() -> None:
+    results: dict[int, float] = {}
+
+    def run(number: int) -> None:
+        x = Tensor(np.full((4, 4), number / 4, np.float32)).shard(TWO, 0)
+        for _ in range(3):
+            x = (x @ x + 1).realize()
+        results[number] = float(x.sum().item())
+
+    threads = [threading.Thread(target=run, args=(number,)) for number in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for number, found in results.items():
+        wanted = np.full((4, 4), number / 4)
+        for _ in range(3):
+            wanted = wanted @ wanted + 1
+        np.testing.assert_allclose(found, wanted.sum(), rtol=1e-5)
+    assert len(results) == 3

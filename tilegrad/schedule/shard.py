@@ -73,6 +73,9 @@ class Shards:
                 stack.pop()
                 continue
             memory = self._memory_of(node)
+            if memory is not None and not isinstance(device_of(memory), Group):
+                self.plain[node] = memory
+                continue
             sources = node.src if memory is None else (memory,)
             waiting = [each for each in sources if not self._is_made(each)]
             if not waiting and node.op is Ops.ASSIGN and self._lies_across(node.src[0]):
@@ -113,12 +116,9 @@ class Shards:
         return node in self.plain or node in self._shards
 
     def _memory_of(self, node: UOp) -> UOp | None:
-        """The memory of several devices that holds the value of `node`, other than itself."""
-        if node.stored is None:
-            return None
-        memory = self._known(node)
-        is_ours = memory is not None and isinstance(device_of(memory), Group)
-        return memory if is_ours and memory is not node else None
+        """The memory that holds the value of `node`, other than itself."""
+        memory = None if node.stored is None else self._known(node)
+        return None if memory is node else memory
 
     def _make(self, node: UOp) -> None:
         op, src = node.op, node.src

@@ -23,16 +23,18 @@ _WRITTEN = (Ops.ASSIGN, Ops.AFTER)
 Memory = dict[UOp, UOp]
 
 
-def has_groups(roots: Sequence[UOp]) -> bool:
-    """Whether something that is to be computed for `roots` is on several devices."""
-    for node in toposort(roots, stop=lambda node: node.stored is not None):
+def has_groups(roots: Sequence[UOp], known: Callable[[UOp], UOp | None]) -> bool:
+    """Whether something that is to be computed for `roots` is on several devices; `known` gives the
+    memory of what was computed.
+    """
+    for node in toposort(roots, stop=known):
         if node.op is Ops.SHARD:
             return True
         if node.op is Ops.BUFFER and isinstance(node.arg.device, Group):
             return True
         if node.op is Ops.CONTIGUOUS and isinstance(node.arg, Group):
             return True
-        if node.stored is not None and isinstance(device_of(node), Group):
+        if node.stored is not None and isinstance(device_of(known(node) or node), Group):
             return True
     return False
 

@@ -138,7 +138,7 @@ def realize(
     try:
         with _lock:
             todo = [root for root in dict.fromkeys(roots) if realized(root) is None]
-            if use.is_used and has_groups(todo):
+            if use.is_used and has_groups(todo, _known.get):
                 done = _run_over_devices(todo, variables, others)
             else:
                 done = _run(todo, variables, others) if todo else {}
@@ -264,6 +264,9 @@ def _run_over_devices(
     request = Request(_known.get)
     request.want(todo)
     late = _late(request, todo, others) if request.assigns else []
+    lost = request.lost()
+    # What can never be computed is for its own reader to hear of.
+    late = [root for root in late if request.numbers.get(root) not in lost]
     wanted = list(dict.fromkeys([*todo, *late]))
 
     def compute(nodes: list[UOp]) -> dict[UOp, UOp]:
