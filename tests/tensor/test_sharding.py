@@ -22,6 +22,7 @@ from tests.device.apart import apart
 from tilegrad import Context, Tensor, Variable, dtypes, func, nn
 from tilegrad.base.errors import DeviceError, IndexBoundsError, ShapeError
 from tilegrad.base.trace import GlobalCounters
+from tilegrad.engine.run.run import recording
 
 TWO = ("CPU", "CPU:1")
 THREE = ("CPU", "CPU:1", "CPU:2")
@@ -425,3 +426,27 @@ def test_threads_run_side_by_side() -> None:
             wanted = wanted @ wanted + 1
         np.testing.assert_allclose(found, wanted.sum(), rtol=1e-5)
     assert len(results) == 3
+
+
+@pytest.mark.parametrize(
+    "name", ["pow", "prod", "cumprod", "lgamma", "erfinv", "poisson", "pdist", "det", "argsort"]
+)
+def test_methods_that_ask_the_target_or_make_tables(name: str) -> None:
+    values = np.abs(numbers(4, 4)) * 0.2 + np.eye(4, dtype=np.float32) * 0.5
+    results = []
+    for devices in (None, TWO):
+        Tensor.manual_seed(2)
+        x = Tensor(values) if devices is None else Tensor(values).shard(devices, 0)
+        args = (x + 0.5,) if name == "pow" else ()
+        results.append(getattr(x, name)(*args).numpy())
+    np.testing.assert_allclose(results[1], results[0], rtol=1e-4, atol=1e-5)
+
+
+def test_a_constant_in_memory_is_where_it_is_used() -> None:
+    """On a device that is not the default one, and that no other memory is reached from."""
+    with apart():
+        x = Tensor(np.abs(numbers(2, 3)), device="APART:1")
+        with recording() as record:
+            found = x.poisson().realize()
+        assert found.device == "APART:1"
+        assert {each.device for each in record} == {"APART:1"}

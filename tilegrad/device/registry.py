@@ -25,6 +25,7 @@ from tilegrad.device.backend import Backend
 from tilegrad.device.outside import listed_files, outside
 from tilegrad.ir.placement import Group
 from tilegrad.runtime.protocol import Runtime
+from tilegrad.target import Target
 
 __all__ = ["Device", "Devices"]
 
@@ -162,6 +163,10 @@ class Devices:
         files = [name for name in self._open if name.startswith("DISK:")]
         for name in files[:-_MOST_FILES]:
             del self._open[name]
+
+    def target(self, name: Any) -> Target:
+        """What the hardware of a device can do; of a group of devices, that of the first."""
+        return self[name[0] if isinstance(name, Group) else name].target
 
     def check(self, name: str) -> None:
         """Raise DeviceError if the canonical `name` is of a kind that is not known, or takes the

@@ -41,6 +41,8 @@ __all__ = ["Shards", "all_reduce"]
 Shard = UOp | None
 Children = Callable[[UOp], Sequence[Shard]]
 _ALIKE = frozenset({Ops.CAST, Ops.BITCAST, Ops.CONTIGUOUS, Ops.DETACH})
+# Arithmetic of a constant that each kernel does itself, as that of an index.
+_MOST_ALU = 16
 _ON_MEMORY = frozenset({Ops.BUFFER, Ops.ASSIGN, Ops.AFTER})
 
 
@@ -60,6 +62,7 @@ class Shards:
         self.placements: dict[UOp, Placement] = {}
         self.plain: dict[UOp, UOp] = {}
         self._shards: dict[UOp, list[Shard]] = {}
+        self._long: dict[UOp, bool] = {}
         self._brought: dict[tuple[UOp, Placement], list[Shard]] = {}
         # Writes to what lies across devices, as writes to all of the memory.
         self._writes: dict[UOp, tuple[UOp, UOp]] = {}
@@ -281,11 +284,27 @@ class Shards:
             ]
         return found
 
+    def _is_long(self, value: UOp) -> bool:
+        """Whether a constant is computed by so much arithmetic that kernels might share it in
+        memory, which must be on each device.
+        """
+        found = self._long.get(value)
+        if found is None:
+            nodes = value.toposort() if value.is_constant and value.shape else ()
+            found = self._long[value] = sum(each.op.is_alu for each in nodes) > _MOST_ALU
+        return found
+
     def _slice_for(self, node: UOp, placement: Placement, number: int) -> UOp:
         """What device `number` has of `node` under `placement`, on that device."""
         own = self.placements.get(node)
         if own is None:
-            return cut(self.plain[node], placement, number)
+            value = self.plain[node]
+            if self._is_long(value):
+                # Two devices that compute it would share what it is made of.
+                first, *_ = placement.devices
+                value = UOp(Ops.CONTIGUOUS, value.dtype, (value,), first)
+                return copied(cut(value, placement, number), placement.devices[number])
+            return cut(value, placement, number)
         if own.devices != placement.devices:
             raise DeviceError(
                 f"operands on {', '.join(own.devices)} and on {', '.join(placement.devices)}",

@@ -21,7 +21,8 @@ def present(shard: UOp | None) -> UOp:
 
 def copied(value: UOp, device: str) -> UOp:
     """`value` on a device: a constant is on all of them."""
-    if value.is_constant or device_of(value) == device:
+    own = device_of(value)
+    if own is None or own == device:
         return value
     return UOp(Ops.COPY, value.dtype, (value,), device)
 

@@ -22,8 +22,8 @@ MUTANTS: dict[str, Mutant] = {
     "M5.3": Mutant(
         "a SYNC runs before work",
         "tilegrad/engine/run/queues.py",
-        "ready, key=lambda each: (each.kind is Kind.SYNC, each.device != last, each.index)",
-        "ready, key=lambda each: (each.kind is not Kind.SYNC, each.device != last, each.index)",
+        "ready, key=lambda each: (each.kind is Kind.SYNC, each.position)",
+        "ready, key=lambda each: (each.kind is not Kind.SYNC, each.position)",
     ),
     "M5.4": Mutant(
         "whoever overwrites waits for nobody",
@@ -46,8 +46,8 @@ MUTANTS: dict[str, Mutant] = {
     "M6.3": Mutant(
         "a device copies what it has itself",
         "tilegrad/schedule/shard_slices.py",
-        "    if value.is_constant or device_of(value) == device:\n",
-        "    if value.is_constant:\n",
+        "    if own is None or own == device:\n",
+        "    if own is None:\n",
     ),
     "M6.4": Mutant(
         "a sum is read once all devices have it",
@@ -62,10 +62,10 @@ MUTANTS: dict[str, Mutant] = {
         "            if first.axis in ():\n",
     ),
     "M6.6": Mutant(
-        "operands are of the smallest one's placement",
-        "tilegrad/schedule/shard.py",
-        "self.placements[max(split, key=",
-        "self.placements[min(split[-1:], key=",
+        "each device takes the first range of an operand that is cut",
+        "tilegrad/schedule/shard_slices.py",
+        "    return shrunk(value, placement.axis, placement.bounds[number])\n",
+        "    return shrunk(value, placement.axis, placement.bounds[0])\n",
     ),
     "M6.7": Mutant(
         "shards are padded at the end",

@@ -68,12 +68,12 @@ class Job(NamedTuple):
 
 
 class Command(NamedTuple):
-    """A command of the queue of `device`; `index` is its position among all commands, as made."""
+    """A command of the queue of `device`, made as number `position` of all."""
 
     kind: Kind
     device: str
     number: int
-    index: int
+    position: int
     source: str = ""
 
 
@@ -164,9 +164,8 @@ class Queues:
         self._count += 1
 
     def order(self) -> list[Command]:
-        """The commands as they run, whichever queue is looked at first. A SYNC runs only where
-        nothing else can; of the others that can run, the next of the same device, whose launches
-        may then be one call, else the one that was made first.
+        """The commands as they run, whichever queue is looked at first: of those that can run, the
+        one that was made first, but a SYNC only where nothing else can.
 
         Each WAIT was made after the SYNC that it waits for, and a queue's commands in their order,
         so that of the commands left the one made first can always run.
@@ -189,10 +188,7 @@ class Queues:
             ]
             if not ready:
                 raise InternalError("queues: each waits for another", heads=repr(waiting)[:500])
-            last = found[-1].device if found else ""
-            chosen = min(
-                ready, key=lambda each: (each.kind is Kind.SYNC, each.device != last, each.index)
-            )
+            chosen = min(ready, key=lambda each: (each.kind is Kind.SYNC, each.position))
             heads[chosen.device] += 1
             synced[chosen.device] += chosen.kind is Kind.SYNC
             found.append(chosen)
