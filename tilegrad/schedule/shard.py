@@ -301,8 +301,8 @@ class Shards:
             value = self.plain[node]
             if self._is_long(value):
                 # Two devices that compute it would share what it is made of.
-                first, *_ = placement.devices
-                value = UOp(Ops.CONTIGUOUS, value.dtype, (value,), first)
+                owner, *_ = placement.devices
+                value = UOp(Ops.CONTIGUOUS, value.dtype, (value,), owner)
                 return copied(cut(value, placement, number), placement.devices[number])
             return cut(value, placement, number)
         if own.devices != placement.devices:
