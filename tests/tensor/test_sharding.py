@@ -385,6 +385,12 @@ def test_a_function_of_one_example_is_mapped_over_a_split_axis() -> None:
     np.testing.assert_allclose(found.numpy(), values.sum(1) * 2, rtol=1e-5)
 
 
+def test_a_function_that_shards_is_mapped() -> None:
+    values = numbers(3, 4, 2)
+    found = func.vmap(lambda x: x.shard(TWO, 0).sum(0).to("CPU"))(Tensor(values))
+    np.testing.assert_allclose(found.numpy(), values.sum(1), rtol=1e-5)
+
+
 def test_gradients_of_rows_that_are_picked_several_times() -> None:
     table, rows = numbers(5, 4), np.array([[0, 4], [4, 1]])
     x = Tensor(table).shard(TWO, 0)

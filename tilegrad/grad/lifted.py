@@ -38,10 +38,6 @@ class Lifted:
             return self.moved(node)
         if op in _SAME:
             return UOp(op, node.dtype, (self.done[node.src[0]],), node.arg)
-        if op is Ops.SHARD:
-            axis = node.arg.axis
-            arg = node.arg.split_at(None if axis is None else axis + 1)
-            return UOp(op, node.dtype, (self.done[node.src[0]],), arg)
         return self.reduce(node) if op is Ops.REDUCE_AXIS else None
 
     def whole(self, node: UOp) -> UOp:
