@@ -27,10 +27,13 @@ from tilegrad.capture.results import (
 )
 from tilegrad.capture.slots import Draws, Slots
 from tilegrad.device.disk import is_file
+from tilegrad.engine.run.group_memory import groups_of
 from tilegrad.engine.run.memory import buffer_of, is_overwritten
 from tilegrad.ir.op import Ops
 from tilegrad.ir.queries import nodes_of
+from tilegrad.ir.uop import UOp
 from tilegrad.runtime.buffer import Buffer
+from tilegrad.runtime.group_buffer import GroupBuffer
 from tilegrad.tensor.handle.aliases import Away, is_alone, is_contiguous, look, same_storage, shared
 from tilegrad.tensor.handle.size_arguments import NO_VARIABLES, Variables, merge, multiply
 from tilegrad.tensor.storage import memory
@@ -57,11 +60,16 @@ class Builder:
         self.vanishing: list[str] = []
         self.targets: dict[Hashable, AccessPath] = {}
         self.touched = {id(buffer): buffer for launch in run.record for buffer in launch.buffers}
+        # Memory of several devices, of which launches know the shards.
+        groups: Any = groups_of(self.touched)
+        self.groups: list[GroupBuffer] = groups
+        self.touched |= {id(group): group for group in groups}
         self.symbols: Variables = NO_VARIABLES
         # The entry is made last; what builds results looks it up here.
         self.entry: list[Entry] = []
         self.outputs: dict[int, tuple[Buffer, list[TensorSignature]]] = {}
         self.made: list[tuple[TensorSignature, int, int]] = []
+        self.leaves: dict[int, UOp] = {}
         self.viewed: set[int] = set()
         # The shapes of results that have memory of their own.
         self.shapes: set[tuple[Any, ...]] = set()
@@ -344,6 +352,7 @@ class Builder:
         found = self._made_of.get(id(tensor))
         if found is None:
             self.shapes.add(tensor.uop.shape)
+            self.leaves[id(buffer)] = node
             signatures = self.outputs.setdefault(id(buffer), (buffer, []))[1]
             signatures.append(signature)
             found = self._made_of[id(tensor)] = len(self.made)
@@ -416,13 +425,13 @@ class Builder:
     ) -> tuple[Server, Entry]:
         run = self.run
         inputs, slots = self._inputs()
-        table = Slots(slots, self.touched, run.older, set(self.outputs))
+        table = Slots(slots, self.touched, run.older, set(self.outputs), self.groups)
         (seed, start), (_, end) = run.drawn
         draws = Draws(seed, start, end)
         symbols = {variable.name for variable in self.symbols}
         steps = [table.step(launch, draws, symbols) for launch in run.record]
         packed, packs = pack_steps(steps, self._steady(inputs), len(table.number))
-        program = Replay(packed, run.given, packs, steps)
+        program = Replay(packed, run.given, packs, steps, table.members)
         for slot, buffer in table.fixed.items():
             program.set_buffer(slot, buffer)
         entry = Entry(
@@ -431,7 +440,7 @@ class Builder:
             inputs=inputs,
             program=program,
             outputs=[
-                Output(table.number[key], buffer, signatures, is_reused=is_reused)
+                Output(table.number[key], buffer, signatures, self.leaves[key], is_reused=is_reused)
                 for key, (buffer, signatures) in self.outputs.items()
             ],
             made=self.made,

@@ -15,7 +15,8 @@ from tilegrad.capture.results import Build, Cell, Output, TensorSignature
 from tilegrad.capture.slots import Draws
 from tilegrad.device.registry import Device
 from tilegrad.engine.realize.realize import readers_of
-from tilegrad.engine.run.memory import buffer_of, buffers, overwrite
+from tilegrad.engine.run.group_memory import overwritten
+from tilegrad.engine.run.memory import buffer_of, buffers
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp, sint
 from tilegrad.runtime.buffer import Buffer
@@ -336,7 +337,7 @@ class Entry:
         leaves = {memory.base_of(tensor.uop) for tensor in written}
         moved = [*written, *aliases_of(written)]
         set_aside(leaves, {id(tensor) for tensor in moved})
-        fresh = {node: overwrite(node) for node in leaves}
+        fresh = {node: overwritten(node) for node in leaves}
         for node, new in fresh.items():
             if node in owners:
                 owners[new] = owners[node]

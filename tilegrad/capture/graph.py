@@ -19,6 +19,7 @@ from tilegrad.base.config import Config, config
 from tilegrad.base.errors import OutOfMemoryError, located
 from tilegrad.base.origin import method_names
 from tilegrad.capture.packs import Pack
+from tilegrad.capture.replay_queues import Sync, in_queues
 from tilegrad.capture.step import ReplayStep, Value, is_native
 from tilegrad.device.cpu import CpuRuntime
 from tilegrad.device.registry import Device
@@ -192,7 +193,10 @@ class Replay:
         inputs: int,
         packs: Sequence[Pack] = (),
         plain: Sequence[ReplayStep] = (),
+        members: Mapping[int, Sequence[int]] | None = None,
     ):
+        # Of slots of memory of several devices, the slots of their shards.
+        self._members = members or {}
         self.steps = list(steps)
         self.inputs = inputs
         self.packs = list(packs)
@@ -203,7 +207,7 @@ class Replay:
         self._runs = self._repacked = 0
         self._buffers: dict[int, Buffer] = {}
         self._values: dict[Value, int] = {}
-        self._sequence: list[_LaunchBatch | ReplayStep] | None = None
+        self._sequence: list[_LaunchBatch | ReplayStep | Sync] | None = None
         self._batches: list[_LaunchBatch] = []
         self.call: Callable[..., None] | None = None
         self.address = 0
@@ -216,6 +220,9 @@ class Replay:
         """
         address = buffer._handle
         if address is None:
+            if slot in self._members:
+                self._set_shards(slot, buffer)
+                return
             address = self._address(slot, buffer)
         self._buffers[slot] = buffer
         if slot in self._sources:
@@ -223,6 +230,12 @@ class Replay:
         for batch in self._batches:
             for position in batch.slot_words.get(slot, ()):
                 batch.words[position] = address
+
+    def _set_shards(self, slot: int, group: Any) -> None:
+        """Let `slot` be memory of several devices."""
+        for member, shard in zip(self._members[slot], group.shards, strict=True):
+            if shard is not None:
+                self.set_buffer(member, shard)
 
     def _address(self, slot: int, buffer: Buffer) -> Any:
         """The buffer's handle; the first use takes its memory, and may fail."""
@@ -253,8 +266,8 @@ class Replay:
             if self._is_rebound or self._writes != Buffer.writes:
                 self._pack()
         if switches.JIT == 2:
-            for step in self.steps:
-                self._launch(step)
+            for step in in_queues(self.steps, self._buffers):
+                self._run_alone(step)
             return
         sequence = self._sequence
         if sequence is None:
@@ -266,10 +279,10 @@ class Replay:
                 self.set_buffer(slot, buffer)
         is_shown = switches.DEBUG >= 2
         for each in sequence:
-            if isinstance(each, ReplayStep):
-                self._launch(each)
-            else:
+            if isinstance(each, _LaunchBatch):
                 each.run(self.inputs, is_shown)
+            else:
+                self._run_alone(each)
 
     @property
     def packed_bytes(self) -> int:
@@ -305,16 +318,18 @@ class Replay:
         self.steps, self.packs, self._sources = self._plain, [], frozenset()
         self._sequence, self._batches = None, []
 
-    def _graph(self) -> list[_LaunchBatch | ReplayStep]:
-        sequence: list[_LaunchBatch | ReplayStep] = []
+    def _graph(self) -> list[_LaunchBatch | ReplayStep | Sync]:
+        sequence: list[_LaunchBatch | ReplayStep | Sync] = []
         group: list[ReplayStep] = []
-        for step in [*self.steps, None]:
-            is_next = step is not None and step.kernel is not None
+        for step in [*in_queues(self.steps, self._buffers), None]:
+            is_next = isinstance(step, ReplayStep) and step.kernel is not None
             if group and not (is_next and step is not None and step.device == group[0].device):
                 sequence += self._batched(group)
                 group = []
-            if step is not None:
-                (group if is_next else sequence).append(step)
+            if isinstance(step, ReplayStep) and is_next:
+                group.append(step)
+            elif step is not None:
+                sequence.append(step)
         self._sequence = sequence
         self._batches = [batch for batch in sequence if isinstance(batch, _LaunchBatch)]
         if len(sequence) == 1 and isinstance(sequence[0], _Table):
@@ -333,6 +348,12 @@ class Replay:
         if call is None:
             return [_Table(group, addresses, self._values)]
         return [_LaunchCalls(group, addresses, self._values, call)]
+
+    def _run_alone(self, step: ReplayStep | Sync) -> None:
+        if isinstance(step, ReplayStep):
+            self._launch(step)
+        else:
+            Device[step.device].runtime.synchronize()
 
     def _launch(self, step: ReplayStep) -> None:
         buffers = tuple([self._buffers[slot] for slot in step.slots])

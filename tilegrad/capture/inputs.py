@@ -19,6 +19,7 @@ from tilegrad.device.registry import Device
 from tilegrad.engine.run.memory import buffer_of, leaf
 from tilegrad.engine.run.run import show_copy
 from tilegrad.ir.op import Ops
+from tilegrad.ir.placement import Group, GroupBufferArg
 from tilegrad.ir.queries import below_reshapes
 from tilegrad.ir.uop import UOp
 from tilegrad.runtime.buffer import Buffer
@@ -46,6 +47,8 @@ def layout(node: UOp) -> Layout:
         if node.op is not Ops.DETACH:
             steps.append((node.op, node.arg))
         node = node.src[0]
+    if isinstance(node.arg, GroupBufferArg):
+        return (*steps, (Ops.SHARD, node.arg.bounds))
     if all(op is Ops.RESHAPE for op, _ in steps):
         return ROWS
     return tuple(steps)
@@ -58,6 +61,8 @@ def is_readable(node: UOp) -> bool:
     found = layout(node)
     if found is ROWS:
         return True
+    if found[-1][0] is Ops.SHARD:
+        return all(op in (Ops.RESHAPE, Ops.PERMUTE) for op, _ in found[:-1])
     cut, *rest = found
     if cut[0] is not Ops.SHRINK or any(op is not Ops.RESHAPE for op, _ in rest):
         return False
@@ -116,6 +121,8 @@ class Staging:
                 return None
             self.source = weakref.ref(buffer_of(memory.base_of(node)))
             return self._copy(tensor)
+        if isinstance(tensor.device, Group):
+            return None
         if node.op is Ops.CONST:
             target = self._take(tensor, 1, is_fresh)
             target.copy_in(host_memory.pack([node.arg], tensor.dtype))

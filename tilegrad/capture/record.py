@@ -24,6 +24,7 @@ from tilegrad.capture.entry import aliases_of, set_aside
 from tilegrad.capture.inputs import Staging, is_waiting, living, settle
 from tilegrad.capture.watch import Watch
 from tilegrad.engine.realize.realize import realized
+from tilegrad.engine.run.group_memory import groups_of
 from tilegrad.engine.run.memory import buffer_of, buffers, is_overwritten
 from tilegrad.engine.run.run import Recording, recording
 from tilegrad.ir.op import Ops
@@ -417,6 +418,7 @@ class Run:
         read = [known.uop for tensor in self.guards.tensors if (known := self.known(tensor))]
         nodes = set(toposort(read))
         memories = {id(buffer) for launch in self.record for buffer in launch.buffers}
+        memories |= {id(group) for group in groups_of(memories)}
         for node in nodes:
             if node.op is Ops.BUFFER and not is_overwritten(node):
                 memories.add(id(buffer_of(node)))

@@ -18,8 +18,10 @@ from tilegrad.base.dtype import DType
 from tilegrad.base.errors import CaptureError
 from tilegrad.capture.guards import is_plain
 from tilegrad.device.registry import Device
-from tilegrad.engine.run.memory import is_overwritten, leaf
+from tilegrad.engine.run.group_memory import like
+from tilegrad.engine.run.memory import buffer_of, is_overwritten, leaf
 from tilegrad.ir.op import Ops
+from tilegrad.ir.placement import GroupBufferArg
 from tilegrad.ir.uop import UOp
 from tilegrad.runtime.buffer import Buffer
 from tilegrad.tensor.handle.size_arguments import NO_VARIABLES, Variables
@@ -113,9 +115,10 @@ class Cell:
         "nodes", "slot", "tensor",
     )  # fmt: skip
 
-    def __init__(self, buffer: Buffer, signatures: Sequence[TensorSignature]):
-        self.buffer = buffer
-        self.leaf = leaf(buffer)
+    def __init__(self, make_leaf: Callable[[], UOp], signatures: Sequence[TensorSignature]):
+        # Nobody else holds it while references are counted.
+        self.leaf = make_leaf()
+        self.buffer = buffer_of(self.leaf)
         self.slot = self.leaf.arg.slot
         if any(each.requires_grad and not each.is_leaf for each in signatures):
             # Who asks for a gradient through it is told.
@@ -171,13 +174,20 @@ class Output:
     MOST = 3
 
     def __init__(
-        self, slot: int, buffer: Buffer, signatures: list[TensorSignature], *, is_reused: bool
+        self,
+        slot: int,
+        buffer: Buffer,
+        signatures: list[TensorSignature],
+        group: UOp,
+        *,
+        is_reused: bool,
     ):
         self.slot = slot
         self.signatures = signatures
         self.pool: list[Cell] = []
         self.current: Cell | None = None
         self._like = (buffer.device, buffer.size, buffer.dtype)
+        self._group = like(group) if isinstance(group.arg, GroupBufferArg) else None
         self._is_reused = is_reused
         first = signatures[0]
         self.is_plain = (
@@ -199,13 +209,19 @@ class Output:
                 return cell
             if self._is_reused and id(cell.buffer) not in inputs:
                 return cell
-        device, size, dtype = self._like
-        cell = Cell(Device[device].buffer(size, dtype), self.signatures)
+        cell = Cell(self._new, self.signatures)
         self.pool.append(cell)
         if len(self.pool) > self.MOST:
             # The oldest is left to whoever holds it.
             del self.pool[0]
         return cell
+
+    def _new(self) -> UOp:
+        """A leaf of new memory."""
+        if self._group is not None:
+            return like(self._group)
+        device, size, dtype = self._like
+        return leaf(Device[device].buffer(size, dtype))
 
     def another(self, inputs: Container[int]) -> Cell:
         """Memory that nobody sees, with a tensor; for an output that is plain, where no tensor that

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tilegrad.capture.step import ReplayStep, Value
 from tilegrad.engine.run.run import Launch
 from tilegrad.runtime.buffer import Buffer
+from tilegrad.runtime.group_buffer import GroupBuffer
 
 __all__ = ["Draws", "Slots"]
 
@@ -60,6 +61,7 @@ class Slots:
     """The memory of the steps by number: first that of the inputs, as given.
 
     Attributes:
+        members: of slots of memory of several devices, the slots of their shards.
         fixed: slots whose memory never changes: older memory that nobody assigns to, host memory
             that the run made, and parts of the block that temporaries share.
         temporary: slots of other memory that the steps made and nobody is given.
@@ -72,13 +74,17 @@ class Slots:
         touched: Mapping[int, Buffer],
         older: Collection[int],
         outputs: Collection[int],
+        groups: Sequence[GroupBuffer] = (),
     ):
         self.number = dict(inputs)
         self.fixed: dict[int, Buffer] = {}
         self.temporary: list[tuple[int, Buffer]] = []
+        self.members: dict[int, tuple[int, ...]] = {}
+        for group in groups:
+            self._number_shards(group, outputs)
         blocks = self._blocks(touched, older)
         for key, buffer in touched.items():
-            if key in self.number:
+            if key in self.number or isinstance(buffer, GroupBuffer):
                 continue
             slot = self.number[key] = len(self.number)
             if key in outputs:
@@ -93,6 +99,20 @@ class Slots:
 
         self.block_bytes = sum(block.nbytes for block in blocks.values())
         self.block_bytes += sum(buffer.nbytes for _, buffer in self.temporary)
+
+    def _number_shards(self, group: GroupBuffer, outputs: Collection[int]) -> None:
+        """The numbers of a group's shards, where it is an input or an output: with its memory they
+        are others at each replay.
+        """
+        if id(group) not in self.number and id(group) not in outputs:
+            return
+        slot = self.number.setdefault(id(group), len(self.number))
+        self.members[slot] = tuple(
+            [
+                -1 if shard is None else self.number.setdefault(id(shard), len(self.number))
+                for shard in group.shards
+            ]
+        )
 
     @staticmethod
     def _blocks(touched: Mapping[int, Buffer], older: Collection[int]) -> dict[str, Buffer]:
@@ -118,4 +138,6 @@ class Slots:
             else:
                 values.append(("variable", name) if name in symbols else value)
         slots = tuple([self.number[id(buffer)] for buffer in launch.buffers])
-        return ReplayStep(launch.device, launch.kernel, slots, tuple(values), launch.origin)
+        return ReplayStep(
+            launch.device, launch.kernel, slots, tuple(values), launch.origin, launch.written
+        )

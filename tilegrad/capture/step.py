@@ -25,6 +25,8 @@ class ReplayStep:
     slots: tuple[int, ...]
     values: tuple[Value, ...]
     origin: tuple[Entry, ...]
+    # How many of the slots, the first, it writes.
+    written: int = 1
 
     @property
     def name(self) -> str:

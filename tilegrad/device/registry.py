@@ -23,7 +23,9 @@ from tilegrad.base.errors import DeviceError, TilegradError
 from tilegrad.base.forks import held_at_fork
 from tilegrad.device.backend import Backend
 from tilegrad.device.outside import listed_files, outside
+from tilegrad.ir.placement import Group
 from tilegrad.runtime.protocol import Runtime
+from tilegrad.target import Target
 
 __all__ = ["Device", "Devices"]
 
@@ -162,6 +164,10 @@ class Devices:
         for name in files[:-_MOST_FILES]:
             del self._open[name]
 
+    def target(self, name: Any) -> Target:
+        """What the hardware of a device can do; of a group of devices, that of the first."""
+        return self[name[0] if isinstance(name, Group) else name].target
+
     def check(self, name: str) -> None:
         """Raise DeviceError if the canonical `name` is of a kind that is not known, or takes the
         code of one that has none. Nothing is opened.
@@ -191,6 +197,8 @@ class Devices:
 
     def is_built_in(self, name: str) -> bool:
         """Whether any process finds the device `name`, without being told of it."""
+        if isinstance(name, Group):
+            return False
         # Mostly the name is that of a kind as it is.
         kind = name if name in _BUILT_IN else self.canonical(name).split(":")[0]
         return kind in _BUILT_IN and kind not in self._factories

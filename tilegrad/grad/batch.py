@@ -154,6 +154,11 @@ class _Batch(Lifted):
     def assign(self, node: UOp) -> UOp:
         return UOp(Ops.CONTIGUOUS, node.dtype, (self.whole(node.src[1]),))
 
+    def shard(self, node: UOp) -> UOp:
+        axis = node.arg.axis
+        arg = node.arg.split_at(None if axis is None else axis + 1)
+        return UOp(Ops.SHARD, node.dtype, (self.done[node.src[0]],), arg)
+
     def after(self, node: UOp) -> UOp:
         memory, assign = node.src
         view = assign.src[0]
@@ -205,6 +210,7 @@ _RULES: dict[Ops, Callable[[_Batch, UOp], UOp]] = {
     Ops.GATHER: _Batch.gather,
     Ops.SCATTER_ADD: _Batch.scatter,
     Ops.ASSIGN: _Batch.assign,
+    Ops.SHARD: _Batch.shard,
     Ops.AFTER: _Batch.after,
     Ops.CUSTOM: _Batch.custom,
     Ops.LOOP: _Batch.loop,

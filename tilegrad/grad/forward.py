@@ -238,6 +238,7 @@ _RULES: dict[Ops, Rule] = {
     Ops.SCATTER_ADD: _scattered,
     Ops.CONTIGUOUS: lambda y, given: given[0],
     Ops.COPY: _moved,
+    Ops.SHARD: _moved,
     Ops.ASSIGN: lambda y, given: given[1],
     Ops.AFTER: _written,
     Ops.CUSTOM: _custom,

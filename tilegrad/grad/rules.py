@@ -23,6 +23,7 @@ from tilegrad.grad.summed_gradients import sum_axes
 from tilegrad.grad.ties import is_alone, shares, taken_from
 from tilegrad.ir.movement import fill, shaped, stretched
 from tilegrad.ir.op import Ops
+from tilegrad.ir.placement import Group, Placement
 from tilegrad.ir.queries import device_of
 from tilegrad.ir.uop import UOp, prod
 
@@ -125,7 +126,12 @@ def _gathered(y: UOp, g: UOp) -> tuple[UOp, None]:
 
 def _copied(y: UOp, g: UOp) -> tuple[UOp]:
     device = device_of(y.src[0])
-    return (g if device is None else UOp(Ops.COPY, g.dtype, (g,), device),)
+    if device is None:
+        return (g,)
+    if isinstance(device, Group):
+        same = y.op is Ops.SHARD and y.arg.devices == device
+        return (g if same else UOp(Ops.SHARD, g.dtype, (g,), Placement(device)),)
+    return (UOp(Ops.COPY, g.dtype, (g,), device),)
 
 
 def _after(y: UOp, g: UOp) -> tuple[UOp, UOp]:
@@ -183,6 +189,7 @@ DERIVATIVES: dict[Ops, Derivative] = {
     Ops.SCATTER_ADD: lambda y, g: (g, None, UOp(Ops.GATHER, g.dtype, (g, y.src[1]))),
     Ops.CONTIGUOUS: lambda y, g: (g,),
     Ops.COPY: _copied,
+    Ops.SHARD: _copied,
     Ops.ASSIGN: lambda y, g: (None, g),
     Ops.AFTER: _after,
     Ops.CUSTOM: _custom,

@@ -50,4 +50,6 @@ def constant_of(node: Any) -> bool:
     for source in node.src:
         if not source._is_constant:
             return False
-    return node.op not in (Ops.BUFFER, Ops.RAND, Ops.CUSTOM, Ops.LOOP, Ops.SCATTER_ADD)
+    return node.op not in (
+        Ops.BUFFER, Ops.RAND, Ops.CUSTOM, Ops.LOOP, Ops.SCATTER_ADD, Ops.SHARD
+    )  # fmt: skip

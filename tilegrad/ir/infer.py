@@ -56,8 +56,8 @@ def shape_of(node: Any) -> Shape:
 
 
 _AS_SOURCE = frozenset({
-    Ops.CAST, Ops.BITCAST, Ops.CONTIGUOUS, Ops.DETACH, Ops.COPY, Ops.ASSIGN, Ops.AFTER, Ops.FLIP,
-    Ops.SCATTER_ADD,
+    Ops.CAST, Ops.BITCAST, Ops.CONTIGUOUS, Ops.DETACH, Ops.COPY, Ops.SHARD, Ops.ASSIGN, Ops.AFTER,
+    Ops.FLIP, Ops.SCATTER_ADD,
 })  # fmt: skip
 
 

@@ -137,7 +137,7 @@ class _Evaluation:
         if op is Ops.RAND:
             count = len(list(_indices(self.shape(node))))
             return [random_word(node.arg.seed, node.arg.offset + i) for i in range(count)]
-        if op in (Ops.RESHAPE, Ops.CONTIGUOUS, Ops.DETACH, Ops.COPY):
+        if op in (Ops.RESHAPE, Ops.CONTIGUOUS, Ops.DETACH, Ops.COPY, Ops.SHARD):
             return self.sources[0]
         if op in (Ops.ASSIGN, Ops.BIND):
             return self.sources[1]

@@ -64,7 +64,8 @@ class Ops(Members):
     )
     BUFFER = op(
         0,
-        "A leaf of the tensor graph: `arg` is BufferArg(slot, device, size). The memory behind it "
+        "A leaf of the tensor graph: `arg` is BufferArg(slot, device, size), or GroupBufferArg "
+        "where several devices have a range of the elements each, or all. The memory behind it "
         "lives as long as the node.",
         Stage.TENSOR,
     )
@@ -148,6 +149,12 @@ class Ops(Members):
     CONTIGUOUS = op(1, "The same value, stored in memory of its own.", Stage.TENSOR)
     DETACH = op(1, "The same value, through which no gradient flows.", Stage.TENSOR)
     COPY = op(1, "The same value on the device `arg`.", Stage.TENSOR)
+    SHARD = op(
+        1,
+        "The same value on several devices: `arg` is Placement(devices, axis, bounds). Each device "
+        "has its range of the axis, or all of it where the axis is None.",
+        Stage.TENSOR,
+    )
     ASSIGN = op(
         2,
         "In a tensor graph: source 0, a buffer or a view of one, once source 1 has been written "

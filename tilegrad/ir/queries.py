@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterable
+from typing import Any
 
 from tilegrad.base.dtype import AddressSpace, Pointer
 from tilegrad.ir.op import Ops
+from tilegrad.ir.placement import Group
 from tilegrad.ir.rules.terms import terms_of
 from tilegrad.ir.uop import UOp, pointer_of, prod
 
@@ -155,16 +157,22 @@ def position_bytes(ast: UOp, axis: UOp) -> set[int]:
     }
 
 
-def device_of(node: UOp) -> str | None:
-    """The device of the value; None for constants, which every device has."""
+def device_of(node: UOp) -> Any:
+    """The name of the value's device, or the group of those that share it; None for constants,
+    which every device has.
+    """
     stack, seen = [node], {node}
     while stack:
         inner = stack.pop()
         if inner.op in (Ops.BUFFER, Ops.RAND):
-            return inner.arg.device  # type: ignore[no-any-return]
+            return inner.arg.device
+        if inner.op is Ops.SHARD:
+            return inner.arg.devices
         # A CONTIGUOUS may name the device of a constant; other arguments mark it.
-        if inner.op is Ops.COPY or (inner.op is Ops.CONTIGUOUS and isinstance(inner.arg, str)):
-            return inner.arg  # type: ignore[no-any-return]
+        if inner.op is Ops.COPY or (
+            inner.op is Ops.CONTIGUOUS and isinstance(inner.arg, (str, Group))
+        ):
+            return inner.arg
         fresh = [source for source in inner.src if source not in seen]
         seen.update(fresh)
         stack += fresh

@@ -20,6 +20,7 @@ from tilegrad.ir.checks import (
     void,
 )
 from tilegrad.ir.op import Ops
+from tilegrad.ir.placement import GroupBufferArg, Placement
 from tilegrad.ir.queries import base_of, below_reshapes
 from tilegrad.ir.uop import UOp, prod
 
@@ -174,10 +175,16 @@ def _scatter_add(node: UOp) -> str | None:
 
 
 def _buffer(node: UOp) -> str | None:
-    is_buffer = isinstance(node.arg, BufferArg) and (
+    is_buffer = isinstance(node.arg, (BufferArg, GroupBufferArg)) and (
         isinstance(node.arg.size, UOp) or node.arg.size >= 0
     )
     return None if is_buffer else f"its argument is {node.arg!r}"
+
+
+def _shard(node: UOp) -> str | None:
+    if not isinstance(node.arg, Placement):
+        return f"its argument is {node.arg!r}"
+    return same_dtype(node)
 
 
 def _rand(node: UOp) -> str | None:
@@ -219,6 +226,7 @@ TENSOR_CHECKS: dict[Ops, Check] = {
     Ops.GATHER: _gather,
     Ops.SCATTER_ADD: _scatter_add,
     **dict.fromkeys((Ops.CONTIGUOUS, Ops.DETACH, Ops.COPY), same_dtype),
+    Ops.SHARD: _shard,
     Ops.ASSIGN: _tensor_assign,
     Ops.AFTER: _tensor_after,
     Ops.CUSTOM: _custom,

@@ -18,6 +18,7 @@ from tilegrad.base.dtype import AddressSpace, DType, dtypes
 from tilegrad.base.errors import DataError
 from tilegrad.ir.args import BufferArg, KernelInfo, RandArg, Ties, TileMap
 from tilegrad.ir.op import Axis, Ops
+from tilegrad.ir.placement import GroupBufferArg, Placement
 from tilegrad.ir.uop import UOp, toposort
 from tilegrad.ir.walks import toposort_over
 
@@ -271,7 +272,10 @@ def register(name: str, constructor: Callable[..., Any]) -> None:
         _TABLE[name] = _Constructor(constructor)
 
 
-for _known in (Ops, Axis, Ties, AddressSpace, BufferArg, RandArg, KernelInfo, TileMap):
+for _known in (
+    Ops, Axis, Ties, AddressSpace, BufferArg, GroupBufferArg, RandArg, KernelInfo, Placement,
+    TileMap,
+):  # fmt: skip
     register(_known.__name__, _known)
 
 _TOKEN = re.compile(

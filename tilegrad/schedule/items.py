@@ -49,6 +49,8 @@ class Item:
     draws: tuple[int, ...] = ()
     offset_names: tuple[str, ...] = ()
     loop: Loop | None = None
+    # How many of the buffers, the first, it writes.
+    written: int = 1
 
     @property
     def is_copy(self) -> bool:

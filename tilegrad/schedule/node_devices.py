@@ -12,7 +12,9 @@ __all__ = ["devices_of"]
 
 
 def devices_of(nodes: Sequence[UOp], default_device: str) -> dict[UOp, str]:
-    """The device of every node: that of its memory, its copy, or its sources."""
+    """The device of every node: that of its memory, its copy, or its sources; of a constant that of
+    a user.
+    """
     device: dict[UOp, str] = {}
     for node in nodes:
         if node.op in (Ops.BUFFER, Ops.RAND):
@@ -28,4 +30,10 @@ def devices_of(nodes: Sequence[UOp], default_device: str) -> dict[UOp, str]:
                     fix="move one of them with .to(device)",
                 )
             device[node] = found[0] if found else ""
+    # What is made of constants alone is computed where it is used.
+    for node in reversed(nodes):
+        name = device[node]
+        if name and node.op is not Ops.SINK:
+            for source in node.src:
+                device[source] = device[source] or name
     return {node: name or default_device for node, name in device.items()}

@@ -107,6 +107,7 @@ def _ordered(item: UnorderedItem) -> Item:
         item.draws,
         item.offset_names,
         item.loop,
+        1 + len(item.also),
     )
 
 

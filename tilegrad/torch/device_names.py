@@ -114,7 +114,8 @@ def name_of(given: Any) -> str:
             line=here(),
             fix='torch.device("cuda" if torch.cuda.is_available() else "cpu") takes what there is',
         )
-    return canonical(text)
+    found: str = canonical(text)
+    return found
 
 
 def is_meta(name: str) -> bool:

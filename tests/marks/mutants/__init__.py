@@ -4,7 +4,7 @@ sections.
 
 from __future__ import annotations
 
-from tests.marks.mutants import basics, kernels, launches, models, views
+from tests.marks.mutants import basics, devices, kernels, launches, models, views
 from tests.marks.mutants.mutant import Mutant
 
 __all__ = ["MUTANTS", "Mutant"]
@@ -15,4 +15,5 @@ MUTANTS: dict[str, Mutant] = {
     **launches.MUTANTS,
     **kernels.MUTANTS,
     **models.MUTANTS,
+    **devices.MUTANTS,
 }

@@ -45,7 +45,7 @@ MUTANTS: dict[str, Mutant] = {
     ),
     "S0.2": Mutant(
         "what is copied to the host has no row",
-        "tilegrad/engine/realize/realize.py",
+        "tilegrad/engine/realize/host_reads.py",
         '            show_copy("HOST", buffer.device, buffer.nbytes, seconds)\n',
         "            pass\n",
     ),

@@ -45,6 +45,8 @@ class Step:
     is_custom: bool = False
     names: tuple[str, ...] = ()
     loop: LoopPlan | None = None
+    # How many of the buffers, the first, it writes.
+    written: int = 1
 
 
 @dataclass(frozen=True)
@@ -93,8 +95,10 @@ class Plan:
     outputs: tuple[int, ...]
     blocks: dict[str, int]
     materialised: tuple[int, ...] = ()
-    # What `engine.run.run` has made ready of it.
+    # What `engine.run.run` has made ready of it, and the order of its commands, if it has several
+    # devices.
     ready: list[Any] = field(default_factory=list, compare=False, repr=False)
+    order: list[Any] = field(default_factory=list, compare=False, repr=False)
 
     def short_kernels(self) -> dict[str, tuple[str, CompiledKernel]]:
         """Of the steps, and of those of loops, the kernels in a short shape, by the key of their
@@ -155,7 +159,7 @@ def _fields_of(plan: Plan) -> dict[str, Any]:
         loop = None
         if s.loop is not None:
             loop = {**vars(s.loop), "plan": _fields_of(s.loop.plan)}
-        steps.append([s.device, s.buffers, kernel, s.nodes, s.is_custom, s.names, loop])
+        steps.append([s.device, s.buffers, kernel, s.nodes, s.is_custom, s.names, loop, s.written])
     buffers = [{**asdict(m), "dtype": m.dtype.name} for m in plan.buffers]
     return {
         "steps": steps,
@@ -171,7 +175,7 @@ def _plan_of(fields: dict[str, Any]) -> Plan | None:
     last = len(memory) - 1
     steps: list[Step] = []
     for each in row(fields["steps"]):
-        device, buffers, key, nodes, is_custom, given, iterated = row(each, 7)
+        device, buffers, key, nodes, is_custom, given, iterated, written = row(each, 8)
         kernel, loop = None, None
         if key is not None:
             known = text(key)
@@ -184,8 +188,9 @@ def _plan_of(fields: dict[str, Any]) -> Plan | None:
                 return None
         positions = numbers(buffers, last)
         step = Step(
-            text(device), positions, kernel, numbers(nodes), flag(is_custom), names(given), loop
-        )
+            text(device), positions, kernel, numbers(nodes), flag(is_custom), names(given), loop,
+            whole(written),
+        )  # fmt: skip
         steps.append(step)
     outputs, materialised = numbers(fields["outputs"], last), numbers(fields["kept"])
     return Plan(tuple(steps), tuple(memory), outputs, mapping(fields["blocks"]), materialised)

@@ -225,7 +225,12 @@ def _make(graph: Graph, needed_later: Sequence[int], *, is_short: bool) -> Plan:
         kernel = None if item.ast is None else next(kernels)
         given = () if kernel is None else _names_in_graph(kernel.variables, item)
         loop = loop_plans.get(position)
-        steps.append(Step(item.device, item.buffers, kernel, item.nodes, item.custom, given, loop))
+        steps.append(
+            Step(
+                item.device, item.buffers, kernel, item.nodes, item.custom, given, loop,
+                item.written,
+            )
+        )  # fmt: skip
     buffers = [
         PlannedMemory(
             spec.device,

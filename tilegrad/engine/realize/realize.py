@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import sys
 import threading
-import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
@@ -17,33 +16,36 @@ from typing import Any
 from tilegrad.base.config import config, current_config
 from tilegrad.base.errors import ShapeError
 from tilegrad.base.forks import held_at_fork
-from tilegrad.base.trace import GlobalCounters, counters
+from tilegrad.base.trace import counters
 from tilegrad.base.tracers import install_tracer
+from tilegrad.engine.realize import over_devices
 from tilegrad.engine.realize.bindings import Binding, binding_of
 from tilegrad.engine.realize.compare import Expected
 from tilegrad.engine.realize.computed_nodes import Known, of_variables, readers
+from tilegrad.engine.realize.host_reads import read, read_number, view_of
 from tilegrad.engine.realize.known_graphs import KnownRequest, known_request, note_graph
+from tilegrad.engine.realize.over_devices import has_groups, run_over_devices
 from tilegrad.engine.realize.request import Request
 from tilegrad.engine.realize.size_ranges import binding_for_sizes
 from tilegrad.engine.realize.slice_writes import note_slice_writes
-from tilegrad.engine.run import report
 from tilegrad.engine.run.memory import (
     buffer_of,
     leaf,
     note_origin,
     overwrite,
 )
-from tilegrad.engine.run.run import current_recording, run_plan, show_copy
+from tilegrad.engine.run.run import current_recording, run_plan
 from tilegrad.engine.run.users import above, index
 from tilegrad.ir.op import Ops
+from tilegrad.ir.placement import Placement, use
 from tilegrad.ir.queries import base_of, below_reshapes, below_views
 from tilegrad.ir.uop import UOp, remade, toposort
 from tilegrad.runtime.buffer import Buffer
 
 __all__ = [
     "Others", "computed_below", "exclusive", "expose", "index", "late_readers",
-    "leaves_below", "lend", "looked_at", "pending", "read", "read_number", "readers_of", "realize",
-    "realized", "remember", "same_write", "share", "users_of", "view_of",
+    "leaves_below", "lend", "looked_at", "pending", "placement_of", "read", "read_number",
+    "readers_of", "realize", "realized", "remember", "same_write", "share", "users_of", "view_of",
 ]  # fmt: skip
 
 _known = Known()
@@ -137,7 +139,10 @@ def realize(
     try:
         with _lock:
             todo = [root for root in dict.fromkeys(roots) if realized(root) is None]
-            done = _run(todo, variables, others) if todo else {}
+            if use.is_used and has_groups(todo, _known.get):
+                done = _run_over_devices(todo, variables, others)
+            else:
+                done = _run(todo, variables, others) if todo else {}
             results = [done.get(root) or realized(root) for root in roots]
     finally:
         if is_traced:
@@ -207,6 +212,11 @@ def late_readers(roots: Sequence[UOp], others: Sequence[UOp]) -> list[UOp]:
     return _late(request, roots, _Given(others))
 
 
+def placement_of(node: UOp) -> Placement | None:
+    """Where the elements of a value of several devices are; None for one of a single device."""
+    return over_devices.placement_of(node, _known.get)
+
+
 class _Given(Others):
     def __init__(self, nodes: Sequence[UOp]):
         self.nodes = nodes
@@ -245,6 +255,35 @@ def _run(todo: list[UOp], variables: Mapping[UOp, int], others: Others) -> dict[
     if passing:
         others.computed({name: stored for name, stored in done.items() if name in passing})
     others.ran(request, binding, memory, values)
+    return done
+
+
+def _run_over_devices(
+    todo: list[UOp], variables: Mapping[UOp, int], others: Others
+) -> dict[UOp, UOp]:
+    """As `_run`, of graphs in which something is on several devices."""
+    request = Request(_known.get)
+    request.want(todo)
+    late = _late(request, todo, others) if request.assigns else []
+    lost = request.lost()
+    # What can never be computed is for its own reader to hear of.
+    late = [root for root in late if request.numbers.get(root) not in lost]
+    wanted = list(dict.fromkeys([*todo, *late]))
+
+    def compute(nodes: list[UOp]) -> dict[UOp, UOp]:
+        waiting = [node for node in nodes if realized(node) is None]
+        found = _run(waiting, variables, _NOTHING) if waiting else {}
+        memory = [(node, found.get(node) or realized(node)) for node in nodes]
+        return {node: stored for node, stored in memory if stored is not None}
+
+    done = run_over_devices(request, wanted, _known.get, _known.__setitem__, compute)
+    passing = of_variables(request.nodes) if variables else set()
+    for node, memory in done.items():
+        note_origin(memory, node.origin)
+        if node not in passing:
+            _known[node] = memory
+    if passing:
+        others.computed({node: stored for node, stored in done.items() if node in passing})
     return done
 
 
@@ -428,32 +467,6 @@ def _needing(request: Request, targets: Collection[int], todo: Collection[UOp]) 
     return found
 
 
-def read(buffer: Buffer) -> memoryview:
-    """The bytes of memory, in fresh memory of the host; shown as a copy."""
-    # As `report.clock`, without its calls: an element is read in a microsecond.
-    start = time.perf_counter() - report.waits.seconds
-    data = buffer.copy_out()
-    seconds = time.perf_counter() - report.waits.seconds - start
-    if buffer.device != "HOST":
-        report.count(0, buffer.nbytes, seconds, kernels=0)
-        if current_config().DEBUG >= 2:
-            show_copy("HOST", buffer.device, buffer.nbytes, seconds)
-    return data
-
-
-def read_number(buffer: Buffer) -> Any:
-    """The number in memory of one element; None where the host cannot look at it in place, or its
-    bytes make no number of Python. It counts as a copy.
-    """
-    allocator = buffer.allocator
-    kind = allocator.runtime.number_types.get(buffer.dtype)
-    if kind is None or current_config().DEBUG >= 2:
-        return None
-    handle = buffer._handle
-    GlobalCounters.global_mem += buffer.nbytes
-    return kind.from_address(buffer.handle if handle is None else handle).value
-
-
 def expose(node: UOp) -> None:
     """Say that the memory of a realized node goes to others who could write it unseen."""
     buffer_of(base_of(node)).expose()
@@ -473,11 +486,6 @@ def share(buffer: Buffer) -> memoryview:
     with _lock:
         found = buffer.lend()
     return read(buffer).toreadonly() if found is None else found
-
-
-def view_of(leaf: UOp) -> memoryview | None:
-    """The memory of a leaf, where the host can reach it."""
-    return buffer_of(leaf).host_view()
 
 
 def looked_at(node: UOp) -> Buffer:

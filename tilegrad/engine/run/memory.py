@@ -32,7 +32,7 @@ from tilegrad.runtime.buffer import Buffer
 __all__ = [
     "VALUE_ERRORS", "OverwrittenError", "buffer_from_host", "buffer_of", "buffers", "by_slot",
     "empty", "is_of_value", "is_overwritten", "is_same", "leaf", "mark_as_of_function",
-    "note_origin", "overwrite", "stale_slots",
+    "mark_overwritten", "next_slot", "note_origin", "overwrite", "stale_slots", "stand_for",
 ]  # fmt: skip
 
 _slots = itertools.count()
@@ -62,6 +62,25 @@ def leaf(buffer: Buffer) -> UOp:
     reference = _leaves[slot] = _Reference(node, _forget)
     reference.slot = slot
     return node
+
+
+def next_slot() -> int:
+    """The number of a leaf that somebody else makes."""
+    return next(_slots)
+
+
+def stand_for(node: UOp, buffer: Buffer) -> None:
+    """Let a leaf with a number of `next_slot` stand for `buffer`."""
+    slot = node.arg.slot
+    _memory[slot] = buffer
+    reference = _leaves[slot] = _Reference(node, _forget)
+    reference.slot = slot
+
+
+def mark_overwritten(node: UOp) -> None:
+    """Say that the memory of a leaf holds another value by now."""
+    writer = _stale[node.arg.slot] = threading.get_ident()
+    _writers.add(writer)
 
 
 def _forget(dead: weakref.ref[UOp]) -> None:
@@ -182,8 +201,7 @@ def overwrite(node: UOp) -> UOp:
     more.
     """
     fresh = leaf(_memory[node.arg.slot])
-    writer = _stale[node.arg.slot] = threading.get_ident()
-    _writers.add(writer)
+    mark_overwritten(node)
     return fresh
 
 

@@ -29,6 +29,7 @@ from tilegrad.engine.run import report
 from tilegrad.engine.run.in_use import largest
 from tilegrad.engine.run.memory import mark_as_of_function
 from tilegrad.engine.run.nan_check import LaunchWatch
+from tilegrad.engine.run.plan_queues import in_order
 from tilegrad.engine.run.ready import NoRoomError, Ready, made_ready
 from tilegrad.ir.args import STEP
 from tilegrad.ir.lengths import value_of
@@ -58,6 +59,8 @@ class Launch(NamedTuple):
     variables: tuple[str, ...]
     origin: tuple[Entry, ...]
     values: tuple[int, ...] = ()
+    # How many of the buffers, the first, it writes.
+    written: int = 1
 
     @property
     def calls(self) -> tuple[str, ...]:
@@ -317,7 +320,7 @@ def _run_steps(
         for step in plan.steps if is_writing else ():
             for number in step.buffers:
                 _ = table[number].handle
-        for step in plan.steps:
+        for step in in_order(plan):
             if step.is_custom:
                 _run_custom(nodes[step.nodes[0]], step, table, origin_of, record)
                 continue
@@ -381,6 +384,7 @@ def _bound(
         names,
         origin,
         values,
+        step.written,
     )
 
 

@@ -13,6 +13,7 @@ from typing import Any
 
 from tilegrad.base.dtype import DType
 from tilegrad.base.forgetful_tables import Bounded, SecondTime
+from tilegrad.ir.placement import Group
 from tilegrad.tensor.calls.arguments import HEAD, add_arguments
 from tilegrad.tensor.calls.recorded import MethodTemplate, recorded, recorded_with_numbers
 from tilegrad.tensor.calls.sized import of_sizes, patterns_made, skeleton_of
@@ -48,7 +49,7 @@ def new_template(
     None, and the second time what the method makes is recorded, for the calls that follow.
     """
     signature = tuple(key)
-    if signature in _known:
+    if signature in _known or isinstance(operands[0]._device, Group):
         return None
     found = None
     if len(inputs) == len(operands):
@@ -96,6 +97,8 @@ def template_of_numbers(
             add_arguments((each,), key, operands, inputs, pool)
         else:
             return None
+    if isinstance(operands[0]._device, Group):
+        return None
     if not values or any(each.dtype.is_float and each.dtype.itemsize < 4 for each in operands):
         # In less than 32 bits it depends on the value whether a number would be rounded.
         return None

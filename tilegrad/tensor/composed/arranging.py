@@ -340,7 +340,9 @@ class Arranging(Picking):
                 tensor=describe(self.uop),
                 line=here(),
             )
-        rows, columns = type(self).triu_indices(self._length(0), self._length(0), 1).unbind()
+        rows, columns = (
+            type(self).triu_indices(self._length(0), self._length(0), 1).to(self.device).unbind()
+        )
         return (self[rows] - self[columns]).norm(p, -1)
 
     # windows of signals

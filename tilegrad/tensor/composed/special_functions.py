@@ -252,7 +252,7 @@ class Special(Pointwise):
     def _wide_single(self, function: Callable[[Self], Self]) -> Self:
         """`function` of floats in float64, if the device has it."""
         x = self._floating()
-        if x.dtype is not dtypes.float64 and Device[x.device].target.supports(dtypes.float64):
+        if x.dtype is not dtypes.float64 and Device.target(x.device).supports(dtypes.float64):
             return function(x.double()).cast(x.dtype)
         return x._in_float(function)
 

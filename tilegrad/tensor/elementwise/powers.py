@@ -148,7 +148,7 @@ class Powers(Functions):
         the digits.
         """
         is_single = self.dtype is dtypes.float32 and exponent.dtype is dtypes.float32
-        is_wide = is_single and Device[self.device].target.supports(dtypes.float64)
+        is_wide = is_single and Device.target(self.device).supports(dtypes.float64)
 
         def function(x: Self) -> Self:
             y = exponent.cast(x.dtype)

@@ -20,6 +20,7 @@ from tilegrad.base.dtype import dtypes
 from tilegrad.base.errors import DTypeError
 from tilegrad.ir.args import RandArg
 from tilegrad.ir.op import Ops
+from tilegrad.ir.placement import Group, Placement
 from tilegrad.ir.uop import UOp
 from tilegrad.tensor.handle.core import compute
 from tilegrad.tensor.handle.size_arguments import here
@@ -98,7 +99,11 @@ def draws_of() -> Iterator[set[UOp]]:
 def draw(shape: tuple[int, ...], device: str) -> UOp:
     """The next random words of the stream, in `shape`."""
     seed, offset = generator.take(math.prod(shape))
-    node = compute(Ops.RAND, dtypes.uint32, (), RandArg(shape, seed, offset, device))
+    group = device if isinstance(device, Group) else None
+    first = device if group is None else group[0]
+    node = compute(Ops.RAND, dtypes.uint32, (), RandArg(shape, seed, offset, first))
     for noted in _noted.get():
         noted.add(node)
-    return node
+    if group is None:
+        return node
+    return compute(Ops.SHARD, dtypes.uint32, (node,), Placement(group))

@@ -202,7 +202,7 @@ class Scatter(Sorting):
         they are counted, and a lone one comes back as a factor.
         """
         wide = sum_dtype(self.dtype) if self.dtype.is_float else self.dtype
-        if wide.is_float and Device[values.device].target.supports(dtypes.float64):
+        if wide.is_float and Device.target(values.device).supports(dtypes.float64):
             # Each factor rounds once, so many of them are multiplied in float64.
             wide = dtypes.float64
         base, values = self.cast(wide), values.cast(wide)

@@ -304,7 +304,7 @@ def _check_length(name: str, x: Core, size: int) -> None:
 
 def _chunks(rows: int, size: int, device: str) -> tuple[int, int]:
     """How many parts of a row run side by side, and their length."""
-    target = Device[device].target
+    target = Device.target(device)
     least = _CHUNK_OF_A_LANE if target.has_locals else _CHUNK
     most = max(1, (_MOST_CHUNKS if target.has_locals else 16) // rows)
     chunks = max(1, min(most, size // least))

@@ -156,7 +156,7 @@ class Reduce(Activations):
 
     def _widest_float(self) -> DType:
         """float64 where this tensor's device has it, else float32."""
-        is_known = Device[self.device].target.supports(dtypes.float64)
+        is_known = Device.target(self.device).supports(dtypes.float64)
         return dtypes.float64 if is_known else dtypes.float32
 
     @takes_dim

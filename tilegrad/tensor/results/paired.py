@@ -16,7 +16,7 @@ from tilegrad.tensor.handle.core import describe
 from tilegrad.tensor.handle.pairs import ValuesAlone
 from tilegrad.tensor.handle.size_arguments import here
 from tilegrad.tensor.handle.waiting import expand
-from tilegrad.tensor.results.realized import Realized
+from tilegrad.tensor.results.several_devices import SeveralDevices
 
 __all__ = ["PairedValues"]
 
@@ -24,7 +24,7 @@ __all__ = ["PairedValues"]
 _UNPACK = opcode.opmap["UNPACK_SEQUENCE"]
 
 
-class PairedValues(Realized):
+class PairedValues(SeveralDevices):
     """Parts of a pair, and iteration, which refuses to unpack values as one."""
 
     __slots__ = ()

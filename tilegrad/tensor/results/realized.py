@@ -15,13 +15,20 @@ from tilegrad.engine.realize.realize import exclusive
 from tilegrad.engine.run.memory import OverwrittenByThreadError, OverwrittenError, is_of_value
 from tilegrad.ir.args import CustomArg
 from tilegrad.ir.op import Ops
+from tilegrad.ir.placement import Group
 from tilegrad.ir.uop import UOp, toposort
 from tilegrad.runtime.buffer import Buffer
 from tilegrad.tensor.calls.templates import templated
 from tilegrad.tensor.handle.aliases import Away, is_contiguous, look, shared
 from tilegrad.tensor.handle.core import Core, as_dtype, compute, describe
 from tilegrad.tensor.handle.device import canonical
-from tilegrad.tensor.handle.size_arguments import NO_VARIABLES, Variables, here, merge, show_shape
+from tilegrad.tensor.handle.size_arguments import (
+    NO_VARIABLES,
+    Variables,
+    here,
+    merge,
+    show_shape,
+)
 from tilegrad.tensor.handle.tracing import closed, is_open, is_transforming, needs_value
 from tilegrad.tensor.handle.waiting import StandInError, this_thread
 from tilegrad.tensor.products.attention_methods import Attention
@@ -163,7 +170,9 @@ class Realized(Attention):
         >>> Tensor([1, 2]).to_("CPU").device
         'CPU'
         """
-        moved = self.to(device)
+        return self._become(self.to(device))
+
+    def _become(self, moved: Self) -> Self:
         if moved is not self:
             self.uop, self.device, self._alias = moved.uop, moved.device, None
         return self
@@ -230,6 +239,8 @@ class Realized(Attention):
         if is_file(self.device) and not memory.is_row_major(self.uop):
             if memory.stored_below(self.uop, self.device).op is not Ops.COPY:
                 return self.to(None)._bytes(read)
+        if isinstance(self.device, Group) and self._is_gathered_first():
+            return self.to(self.device[0])._bytes(read)
         with exclusive():
             # No other thread writes between the run and the look at what it gave.
             node = memory.fixed(self._computed().uop, self._variables)
@@ -242,6 +253,17 @@ class Realized(Attention):
                     ).toreadonly()
                 (node,) = running.run([UOp(Ops.CONTIGUOUS, node.dtype, (node,))], NO_VARIABLES)
             return read(engine.looked_at(node)).toreadonly()
+
+    def _is_gathered_first(self) -> bool:
+        """Whether a value of several devices is brought to one before it is read: that of a view,
+        and one that each device would compute, of which one is enough.
+        """
+        if memory.is_row_major(self.uop):
+            return False
+        placement = engine.placement_of(self.uop)
+        if placement is not None and placement.axis == 0:
+            return memory.is_stored(self.uop)
+        return True
 
     def _computed(self) -> Self:
         """This tensor, realized; where its graph is to stay one, another tensor of that graph."""

@@ -19,7 +19,7 @@ from tilegrad.engine.realize.realize import readers_of
 from tilegrad.engine.run import memory as store
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp
-from tilegrad.tensor.handle.core import Core, compute, describe, live
+from tilegrad.tensor.handle.core import Core, describe, live
 from tilegrad.tensor.handle.size_arguments import here
 from tilegrad.tensor.storage import memory
 
@@ -61,7 +61,7 @@ def reinterpreted(node: UOp, dtype: DType) -> UOp | None:
 def moved(node: UOp, source: str, device: str) -> UOp:
     """`node`, which is on the device `source`, on `device`."""
     if not is_file(source):
-        return compute(Ops.COPY, node.dtype, (node,), device)
+        return memory.copied(node, device)
     replaced: dict[UOp, UOp] = {}
     stack, seen = [node], {node}
     while stack:
@@ -72,7 +72,7 @@ def moved(node: UOp, source: str, device: str) -> UOp:
             continue
         if each.op is Ops.COPY:
             # It is on its way to the file, and is read from there.
-            replaced[each] = compute(Ops.COPY, each.dtype, (each,), device)
+            replaced[each] = memory.copied(each, device)
             continue
         fresh = [source for source in each.src if source not in seen]
         seen.update(fresh)
@@ -113,7 +113,7 @@ def _copied(node: UOp, leaf: UOp, first: int, count: int, device: str) -> UOp:
     if data.readonly and not is_file(device):
         return memory.over(device, dtype, data, node.shape)
     source = leaf if count == buffer.size else store.leaf(buffer.view(first * size, count))
-    copied = compute(Ops.COPY, dtype, (source,), device)
+    copied = memory.copied(source, device)
     if copied.shape != node.shape:
         copied = UOp(Ops.RESHAPE, dtype, (copied,), node.shape)
     return copied

@@ -13,9 +13,11 @@ from typing import Any
 from tilegrad.base.dtype import DType
 from tilegrad.device.registry import Device
 from tilegrad.engine.realize import realize as engine
+from tilegrad.engine.run import group_memory
 from tilegrad.engine.run import memory as store
 from tilegrad.engine.run.run import record_of_thread
 from tilegrad.ir.op import Ops
+from tilegrad.ir.placement import Group, Placement
 from tilegrad.ir.rules import simplify
 from tilegrad.ir.uop import UOp, sint
 from tilegrad.runtime.buffer import address_of
@@ -26,7 +28,7 @@ from tilegrad.tensor.handle.tracing import transforms
 from tilegrad.tensor.storage.host_memory import unpack
 
 __all__ = [
-    "WRITTEN", "base_of", "bound", "elements", "empty", "expose", "fixed", "from_host",
+    "WRITTEN", "base_of", "bound", "copied", "elements", "empty", "expose", "fixed", "from_host",
     "has_assignment", "is_in_order", "is_row_major", "is_shared", "is_sole", "is_stored",
     "is_superseded", "is_view", "is_whole", "is_written", "largest", "looks_at", "moves_of",
     "needs_no_run", "number_in", "over", "owned", "sizes_in", "stored_below", "supersede",
@@ -66,6 +68,8 @@ def elements(shape: Sequence[int]) -> int:
 
 def empty(device: str, dtype: DType, shape: tuple[sint, ...]) -> UOp:
     """New memory of `shape` on `device`, holding whatever it holds."""
+    if isinstance(device, Group):
+        return _shaped(group_memory.empty(device, dtype, elements(largest(shape))), shape)
     return _shaped(store.empty(device, dtype, elements(largest(shape))), shape)
 
 
@@ -73,8 +77,15 @@ def from_host(device: str, dtype: DType, data: bytes | memoryview, shape: tuple[
     """`data`, bytes of `shape`, on the host and on their way to `device`."""
     node = store.buffer_from_host("HOST", dtype, data, elements(shape))
     if device != "HOST":
-        node = compute(Ops.COPY, dtype, (node,), device)
+        node = copied(node, device)
     return _shaped(node, shape)
+
+
+def copied(node: UOp, device: Any) -> UOp:
+    """The value of `node` on `device`; of several, the whole of it on each."""
+    if isinstance(device, Group):
+        return compute(Ops.SHARD, node.dtype, (node,), Placement(device))
+    return compute(Ops.COPY, node.dtype, (node,), device)
 
 
 def over(device: str, dtype: DType, data: memoryview, shape: tuple[int, ...]) -> UOp:
@@ -82,7 +93,12 @@ def over(device: str, dtype: DType, data: memoryview, shape: tuple[int, ...]) ->
     to: by `device` itself where it reaches the host's memory, else on their way to it.
     """
     is_aligned = not address_of(data) % dtype.itemsize
-    if is_aligned and device != "HOST" and Device[device].runtime.wrap(data) is not None:
+    if (
+        is_aligned
+        and device != "HOST"
+        and not isinstance(device, Group)
+        and Device[device].runtime.wrap(data) is not None
+    ):
         node = store.buffer_from_host(device, dtype, data, elements(shape), is_fixed=True)
         return _shaped(node, shape)
     return from_host(device, dtype, data, shape)
@@ -90,6 +106,17 @@ def over(device: str, dtype: DType, data: memoryview, shape: tuple[int, ...]) ->
 
 def owned(node: UOp, device: str) -> UOp:
     """`node` written to memory of its own, so that it is one tensor's own."""
+    if isinstance(device, Group):
+        placement = engine.placement_of(node) or Placement(device)
+        target = group_memory.empty_as(placement, node.shape, node.dtype)
+        if target.op is not Ops.PERMUTE:
+            return compute(Ops.ASSIGN, node.dtype, (target, node))
+        # What is written whole is written in the order of its memory.
+        (below,), order = target.src, target.arg
+        inverse = tuple([order.index(axis) for axis in range(len(order))])
+        value = UOp(Ops.PERMUTE, node.dtype, (node,), inverse)
+        written = compute(Ops.ASSIGN, node.dtype, (below, value))
+        return UOp(Ops.PERMUTE, node.dtype, (written,), order)
     return compute(Ops.ASSIGN, node.dtype, (empty(device, node.dtype, node.shape), node))
 
 

@@ -24,6 +24,7 @@ from tilegrad.engine.run.run import record_of_thread
 from tilegrad.ir.args import CustomArg
 from tilegrad.ir.graph_templates import Template, record
 from tilegrad.ir.op import Ops
+from tilegrad.ir.placement import Group
 from tilegrad.ir.uop import UOp
 from tilegrad.tensor.handle.aliases import aliases_of_all, is_alone, look, look_of_call
 from tilegrad.tensor.handle.core import Core
@@ -211,6 +212,9 @@ def _is_memory(tensor: Any) -> bool:
     if call is not None and call.node is None:
         return False
     node = tensor.uop
+    if isinstance(tensor.device, Group):
+        # Each device is written in place.
+        return False
     if is_stored(node):
         return True
     is_first = node.op is Ops.COPY or (tensor._requires_grad and tensor._is_leaf)

@@ -1,0 +1,47 @@
+"""Reads of memory by the host: as rows and counters have them."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from tilegrad.base.config import current_config
+from tilegrad.base.trace import GlobalCounters
+from tilegrad.engine.run import report
+from tilegrad.engine.run.memory import buffer_of
+from tilegrad.engine.run.run import show_copy
+from tilegrad.ir.uop import UOp
+from tilegrad.runtime.buffer import Buffer
+
+__all__ = ["read", "read_number", "view_of"]
+
+
+def read(buffer: Buffer) -> memoryview:
+    """The bytes of memory, in fresh memory of the host; shown as a copy."""
+    # As `report.clock`, without its calls: an element is read in a microsecond.
+    start = time.perf_counter() - report.waits.seconds
+    data = buffer.copy_out()
+    seconds = time.perf_counter() - report.waits.seconds - start
+    if buffer.device != "HOST":
+        report.count(0, buffer.nbytes, seconds, kernels=0)
+        if current_config().DEBUG >= 2:
+            show_copy("HOST", buffer.device, buffer.nbytes, seconds)
+    return data
+
+
+def read_number(buffer: Buffer) -> Any:
+    """The number in memory of one element; None where the host cannot look at it in place, or its
+    bytes make no number of Python. It counts as a copy.
+    """
+    allocator = buffer.allocator
+    kind = allocator.runtime.number_types.get(buffer.dtype)
+    if kind is None or current_config().DEBUG >= 2:
+        return None
+    handle = buffer._handle
+    GlobalCounters.global_mem += buffer.nbytes
+    return kind.from_address(buffer.handle if handle is None else handle).value
+
+
+def view_of(leaf: UOp) -> memoryview | None:
+    """The memory of a leaf, where the host can reach it."""
+    return buffer_of(leaf).host_view()
