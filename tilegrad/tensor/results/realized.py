@@ -35,6 +35,7 @@ from tilegrad.tensor.storage import (
     writes,
 )
 from tilegrad.tensor.storage.memory import is_stored
+from tilegrad.tensor.storage.short_reads import realize_shortly
 from tilegrad.tensor.storage.viewed import bytes_of_view, element_of
 
 __all__ = ["Realized"]
@@ -69,6 +70,11 @@ class Realized(Attention):
         if others or not memory.is_stored(self.uop):
             _realize([self, *others])
         return self
+
+    def _become_known(self) -> None:
+        """As `realize`, for the host, which looks at the memory at once and needs no node of it."""
+        if self._call is None or not segments.become_known(self, _realize):
+            self.realize()
 
     def contiguous(self) -> Self:
         """The same value in row-major order, in memory once it is realized: this tensor or an alias
@@ -413,6 +419,8 @@ def _realize(tensors: Sequence[Realized]) -> None:
     # No other thread writes to them meanwhile, nor to what was computed before it is known whose
     # it is.
     with exclusive():
+        if len(tensors) == 1 and realize_shortly(tensors[0]):
+            return
         pending = _pending(tensors)
         if not pending:
             return

@@ -160,7 +160,7 @@ def _number(value: Any, dtype: DType) -> Any | None:
             return None
         found = known_elements(one)
         if found is None and can_upload(device_of(one)):
-            one.realize()
+            one._become_known()
             found = known_elements(one)
         return None if found is None else found.view(dtype.name)
     if dtype.is_float:
