@@ -19,7 +19,9 @@ from tilegrad.tensor.calls.sized import of_sizes, patterns_made, skeleton_of
 from tilegrad.tensor.handle.core import Core
 from tilegrad.tensor.handle.waiting import Number, Pool
 
-__all__ = ["known_template", "new_template", "numbers_of", "template_of_numbers"]
+__all__ = [
+    "has_no_template", "known_template", "new_template", "numbers_of", "template_of_numbers",
+]  # fmt: skip
 
 Signature = tuple[Any, ...]
 
@@ -34,6 +36,11 @@ _values: Bounded[Signature, list[float]] = Bounded(_MOST)
 _came = SecondTime(_MOST)
 
 known_template = _known.get
+
+
+def has_no_template(signature: Signature) -> bool:
+    """Whether a signature was recorded, and has no template."""
+    return signature in _known and _known[signature] is None
 
 
 def new_template(

@@ -40,6 +40,7 @@ from tilegrad.tensor.calls.recorded import TELLING, MethodTemplate, Result
 from tilegrad.tensor.calls.short_signatures import short_signature
 from tilegrad.tensor.calls.sized import patterns_made
 from tilegrad.tensor.calls.template_table import (
+    has_no_template,
     known_template,
     new_template,
     template_of_numbers,
@@ -91,7 +92,7 @@ def _templated(
     positions = Positions() if is_slicing else None
     calls = _Calls(method, positions, takes_numbers=takes_numbers)
     recent = calls.recent
-    known = recent.known
+    known, plain = recent.known, recent.plain
 
     @functools.wraps(method)
     def call(self: Any, *args: Any, **kwargs: Any) -> Any:
@@ -119,6 +120,8 @@ def _templated(
         if short is not None:
             last = known.get(short)
             if last is None:
+                if short in plain:
+                    return method(self, *args, **kwargs)
                 last, inputs = recent.alike(short, inputs)
             if last is not None and last.holds(config, pool):
                 if not last.has_view:
@@ -196,6 +199,9 @@ class _Calls:
             found = self._serving(key, operands, inputs, args, kwargs, pool, frame)
             if found is None:
                 self._note_recorded(key, short, met, config, operands)
+                if short is not None and not has_constants and self.positions is None:
+                    if has_no_template(tuple(key)):
+                        self.recent.plain.put(short, None)
                 return None
             template, numbers = found
         if not template.is_one and self.positions is not None:

@@ -24,6 +24,7 @@ from tilegrad.base.errors import IndexBoundsError, IndexKindError, ShapeError, S
 from tilegrad.base.origin import composed
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp
+from tilegrad.tensor.calls.masks import picked_now
 from tilegrad.tensor.calls.templates import slicing, templated
 from tilegrad.tensor.handle.aliases import valued
 from tilegrad.tensor.handle.core import Core, check_devices, compute, describe
@@ -104,6 +105,9 @@ class Indexing(Creation):
         elif kind is self.__class__ and key.ndim and key.dtype is dtypes.bool:
             # What the mask picks is a matter of its positions alone.
             self._by_axis_fits(key)
+            picked: Self | None = picked_now(self, key)
+            if picked is not None:
+                return picked
             key = tuple(key._true_columns())
         elif kind is list or (hasattr(key, "__array__") and not isinstance(key, Core)):
             entries = entries_of(key)
@@ -140,7 +144,7 @@ class Indexing(Creation):
         (rows,) = self._by_axis(entry, 0)
         return rows if rows.device == self.device else None
 
-    def _are_checked(self, key: Any) -> bool:
+    def _are_checked(self, key: Any, name: str = "getitem") -> bool:
         """Whether the entries of `key` are numbers, slices, None, Ellipsis, and integer tensors
         that lie inside as far as is known.
 
@@ -173,7 +177,7 @@ class Indexing(Creation):
             # Those that pick together.
             return False
         for entry, axis in tensors:
-            checked("getitem", entry, self.shape[axis], axis)
+            checked(name, entry, self.shape[axis], axis)
         return True
 
     def _is_checked(self, key: Self) -> bool:

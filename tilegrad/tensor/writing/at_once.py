@@ -22,7 +22,7 @@ from tilegrad.tensor.handle.waiting import this_thread
 from tilegrad.tensor.storage import host_memory, writes
 from tilegrad.tensor.storage.host_readable import known_elements
 
-__all__ = ["has_written", "update_at_once", "write_at_once"]
+__all__ = ["become_memory", "has_written", "update_at_once", "write_at_once"]
 
 # Larger tensors, in bytes, are written to by kernels.
 _MOST_BYTES = 1 << 14
@@ -31,6 +31,7 @@ _DTYPES = frozenset({
     dtypes.float32, dtypes.float64, dtypes.int8, dtypes.int16, dtypes.int32, dtypes.int64,
     dtypes.uint8,
 })  # fmt: skip
+_WRITTEN = _DTYPES | {dtypes.bool}
 _MOVES = frozenset({Ops.RESHAPE, Ops.PERMUTE, Ops.SHRINK, Ops.FLIP, Ops.DETACH})
 
 
@@ -52,12 +53,26 @@ def write_at_once(tensor: Any, key: Any, value: Any) -> bool:
     return _take(tensor, array)
 
 
+def become_memory(tensor: Any) -> None:
+    """Let a small constant be memory before it is first written to: from then on it is written to
+    as any tensor is (`rows = torch.zeros(8, 3); rows[i] = row`).
+    """
+    if tensor._call is not None or not tensor._node.is_constant:
+        return
+    if (tensor._alias is None or tensor._alias[1] == 0) and is_alone(tensor) and _may_take(tensor):
+        array = _copied(tensor)
+        if array is not None:
+            _take(tensor, array)
+
+
 def update_at_once(view: Any, operation: Any, number: Any) -> bool:
     """Let `view`, a part of a tensor that has no other view, take what `operation`, which is one of
     `operator`'s, makes of it and `number`; as `write_at_once`.
     """
     alias = view._alias
     if not view._at_once or alias is None or alias[1] == 0 or view._requires_grad:
+        return False
+    if view.dtype not in _DTYPES:
         return False
     if operation.__name__ not in ("add", "sub", "mul") or view._symbols:
         return False
@@ -137,7 +152,7 @@ def _may_take(tensor: Any) -> bool:
 def _is_fit(tensor: Any) -> bool:
     """As `_may_take`, of a tensor whose elements are known or may be computed now."""
     call = tensor._call
-    if tensor._requires_grad or tensor._symbols or tensor.dtype not in _DTYPES:
+    if tensor._requires_grad or tensor._symbols or tensor.dtype not in _WRITTEN:
         return False
     if call is not None and call.pool is not this_thread.pool:
         return False
@@ -164,18 +179,18 @@ def _number(value: Any, dtype: DType) -> Any | None:
             found = known_elements(one)
         return None if found is None else found.view(dtype.name)
     if dtype.is_float:
-        if kind is not int and kind is not float:
+        if kind is not int and kind is not float and kind is not bool:
             return None
         with numpy.errstate(over="ignore"):
             try:
                 return numpy.asarray(value, dtype.name)
             except OverflowError:
                 return None
-    return (
-        numpy.asarray(value, dtype.name)
-        if kind is int and dtype.min <= value <= dtype.max
-        else None
-    )
+    if dtype is dtypes.bool:
+        is_number = kind is bool or kind is int or kind is float
+        return numpy.asarray(value, bool) if is_number else None
+    is_whole = kind is bool or (kind is int and dtype.min <= value <= dtype.max)
+    return numpy.asarray(value, dtype.name) if is_whole else None
 
 
 def _copied(tensor: Any) -> Any | None:
