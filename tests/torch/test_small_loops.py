@@ -111,9 +111,45 @@ def positions(lib: Any, steps: int) -> Any:
     return found
 
 
+def bandit(lib: Any, steps: int) -> Any:
+    chance = random.Random(1)
+    means, counts = lib.zeros(5), lib.zeros(5, dtype=lib.int64)
+    for _ in range(steps):
+        arm = chance.randrange(5) if chance.random() < 0.3 else int(means.argmax())
+        counts[arm] += 1
+        means[arm] += (chance.gauss(arm, 1) - means[arm]) / counts[arm]
+    return [means.tolist(), counts.tolist()]
+
+
+def parts_updated(lib: Any, steps: int) -> Any:
+    x, views = lib.zeros(2, 4), []
+    for step in range(steps):
+        x[step % 2, 1:3] += 1.5
+        x[:, ::2] *= 0.5
+        view = x[step % 2]
+        view -= 0.25
+        x[-1, step % 4] = x[0, step % 4] + view[0]
+        x[0][2] = 7.0
+        views.append([*view.tolist(), *x.T[1].tolist()])
+    return [*views, x.tolist()[0]]
+
+
+def wave(lib: Any, steps: int) -> Any:
+    height, speed, seen = lib.zeros(9), lib.zeros(9), []
+    height[4] = 1.0
+    for _ in range(steps):
+        force = lib.zeros_like(height)
+        force[1:-1] = height[2:] - 2 * height[1:-1] + height[:-2]
+        speed = speed + 0.1 * force
+        height = height + 0.1 * speed
+        seen.append(height.abs().max().item())
+    return seen
+
+
 LOOPS: dict[str, Callable[[Any, int], Any]] = {
     "q learning": q_learning, "gauss-seidel": gauss_seidel, "breadth first": breadth_first,
     "nearest": nearest, "clipped": clipped, "rows": rows, "positions": positions,
+    "bandit": bandit, "parts updated": parts_updated, "wave": wave,
 }  # fmt: skip
 
 
@@ -203,16 +239,40 @@ def element_of_a_result() -> int:
     return calls_of(step)
 
 
+def element_updated() -> int:
+    x = torch.zeros(5)
+
+    def step() -> None:
+        x[3] += 1
+
+    return calls_of(step)
+
+
+def corrected_by_a_power() -> int:
+    """Adam's correction by 1 - 0.9**step, which is 1 as float32 from step 158 on, and another
+    number in Python up to step 349.
+    """
+    x, state = torch.tensor(_X), [159]
+
+    def step() -> None:
+        state[0] += 1
+        ((x / (1 - 0.9 ** state[0])).sqrt() + x / (1 - 0.999 ** state[0])).tolist()
+
+    return calls_of(step)
+
+
 @pytest.mark.parametrize(
     ("count", "most"),
     [
-        (rows_written, 1100),  # 5,594
-        (rows_of_a_mask_written, 720),  # 1,678
-        (indices_written, 360),  # 1,900
-        (truths_written, 190),  # 639
-        (picked_by_a_mask, 120),  # 207
-        (drawn, 130),  # 300
-        (element_of_a_result, 90),  # 101
+        (rows_written, 900),  # 3,446
+        (rows_of_a_mask_written, 380),  # 888
+        (indices_written, 260),  # 1,219
+        (truths_written, 150),  # 533
+        (picked_by_a_mask, 130),  # 207
+        (drawn, 125),  # 235
+        (element_of_a_result, 100),  # 113
+        (element_updated, 140),  # 176
+        (corrected_by_a_power, 105),  # 170
     ],
 )
 def test_calls_of_python_functions(count: Callable[[], int], most: int) -> None:
@@ -220,6 +280,38 @@ def test_calls_of_python_functions(count: Callable[[], int], most: int) -> None:
 
 
 # what is written and picked, case by case
+
+
+def test_numbers_that_are_one_as_float32() -> None:
+    array = _X.copy()
+    x = torch.tensor(array)
+    for step in [1, 2, 3, *range(150, 170), *range(340, 356)]:
+        by = 1 - 0.9**step
+        found = [x / by, by * x, x + (1 - by), x - by, torch.where(x > by, x, by), x < by]
+        one = np.float32(by)
+        wanted = [
+            array / one, one * array, array + np.float32(1 - by), array - one,
+            np.where(array > one, array, one), array < one,
+        ]  # fmt: skip
+        for ours, theirs in zip(found, wanted, strict=True):
+            np.testing.assert_array_equal(ours.numpy(), theirs)
+        doubles = x.double() / by
+        np.testing.assert_array_equal(doubles.numpy(), array.astype(np.float64) / by)
+
+
+def test_filled_tensors_of_every_number() -> None:
+    for _ in range(2):
+        for value in (0, 1, True, False, 0.0, -0.0, 2.5, -7, 1e39, float("inf"), float("nan")):
+            found = torch.full((2, 3), value)
+            with np.errstate(over="ignore"):
+                wanted = np.full((2, 3), value, str(found.dtype).removeprefix("torch."))
+            np.testing.assert_array_equal(found.numpy(), wanted)
+            np.testing.assert_array_equal(np.signbit(found.numpy()), np.signbit(wanted))
+        with pytest.raises(TilegradError):
+            torch.full((2,), 300, dtype=torch.int8)
+        first, second = torch.zeros(2, requires_grad=True), torch.zeros(2, requires_grad=True)
+        (first * 2 + second * 3).sum().backward()
+        assert first.grad.tolist() == [2.0, 2.0] and second.grad.tolist() == [3.0, 3.0]
 
 
 def test_views_see_what_is_written_by_indices_and_masks() -> None:

@@ -43,6 +43,7 @@ from tilegrad.tensor.calls.template_table import (
     has_no_template,
     known_template,
     new_template,
+    rounded_numbers,
     template_of_numbers,
 )
 from tilegrad.tensor.handle.aliases import Storage, can_move, deeper, shared
@@ -123,6 +124,14 @@ def _templated(
                 if short in plain:
                     return method(self, *args, **kwargs)
                 last, inputs = recent.alike(short, inputs)
+            if last is None and takes_numbers and float in short:
+                # `1 - 0.9**step` is a million numbers below 1, which are 1 as float32.
+                rounded = rounded_numbers(self, args)
+                if rounded is not args:
+                    args = rounded
+                    again, found = short_signature(self, args, kwargs, pool)
+                    if again is not None:
+                        short, inputs, last = again, found, known.get(again)
             if last is not None and last.holds(config, pool):
                 if not last.has_view:
                     return postponed(pool, last.kind, self, inputs, entry, None)

@@ -25,7 +25,7 @@ from tilegrad.tensor.handle.replaced import stands_on_memory
 from tilegrad.tensor.handle.waiting import Call, Moves, Value, this_thread
 from tilegrad.tensor.storage.memory import needs_no_run
 
-__all__ = ["view_of_all", "view_of_memory"]
+__all__ = ["view_moves", "view_of_all", "view_of_memory"]
 
 blank = object.__new__
 # Arrays of the host that are copied when a part is picked. Larger ones may stay where they are.
@@ -36,6 +36,9 @@ _picked_at: Bounded[Any, set[str]] = Bounded(4096)
 _MANY = 4
 # More of them are better told by a node.
 _MOST_MOVES, _MOST_STEPS = 12, 1024
+
+
+_Picked = tuple[tuple[tuple[int, int], ...], tuple[int, ...] | None, tuple[int, ...]]
 
 
 def view_of_memory(tensor: Any, key: Any) -> Any | None:
@@ -59,12 +62,9 @@ def view_of_memory(tensor: Any, key: Any) -> Any | None:
     path = alias[1]
     if path.__class__ is not int:
         return None
-    ranges, sizes, shape = picked
+    shape = picked[2]
     depth = len(moves)
-    if sizes is not None:
-        moves += ((Ops.SHRINK, ranges, sizes),)
-    if shape != (sizes or whole):
-        moves += ((Ops.RESHAPE, shape, shape),)
+    moves += _moves_to(picked, whole)
     if len(moves) > _MOST_MOVES:
         return None
     entry = composing.entry or call_site()
@@ -78,6 +78,19 @@ def view_of_memory(tensor: Any, key: Any) -> Any | None:
         # All of it, which somebody may train or write to as to the tensor itself.
         alias[0].note(made)
     return made
+
+
+def _moves_to(picked: _Picked, whole: tuple[Any, ...]) -> Moves:
+    """The moves from a tensor of the shape `whole` to what is picked of it."""
+    ranges, sizes, shape = picked
+    moves: Moves = () if sizes is None else ((Ops.SHRINK, ranges, sizes),)
+    return moves if shape == (sizes or whole) else (*moves, (Ops.RESHAPE, shape, shape))
+
+
+def view_moves(key: Any, shape: tuple[Any, ...]) -> Moves | None:
+    """The moves by which `view_of_memory` looks at what `key` picks of a tensor of `shape`."""
+    picked = _picked(key, tuple(shape))
+    return None if picked is None else _moves_to(picked, tuple(shape))
 
 
 def view_of_all(tensor: Any, key: Any) -> Any | None:
@@ -202,9 +215,7 @@ def _changes(key: Any) -> bool:
     return len(found) >= _MANY
 
 
-def _picked(
-    key: Any, shape: tuple[Any, ...]
-) -> tuple[tuple[tuple[int, int], ...], tuple[int, ...] | None, tuple[int, ...]] | None:
+def _picked(key: Any, shape: tuple[Any, ...]) -> _Picked | None:
     """The range along each axis, the sizes of these, None where all is picked, and the shape that
     is left without the axes of numbers.
     """
