@@ -62,6 +62,11 @@ def element_of(tensor: Any) -> Any | None:
     if not _may_look(tensor):
         return None
     with engine.exclusive():
+        if call is not None and call.value is not None:
+            # As a rule: of memory of this machine.
+            number = _number_in(call.value.buffer, call.moves)
+            if number is not None:
+                return number
         try:
             return _Evaluation(tensor).of(call or tensor._node)
         except (_UnknownError, ZeroDivisionError):
@@ -110,12 +115,11 @@ def _element(each: Call | UOp, tensor: Any) -> Any:
     if found is None:
         raise _UnknownError
     buffer, moves = found
-    dtype, allocator, handle = buffer.dtype, buffer.allocator, buffer._handle
+    number = _number_in(buffer, moves[::-1])
+    if number is not None:
+        return number
+    dtype = buffer.dtype
     position = _position(buffer.size, moves[::-1])
-    if position is not None and handle is not None and allocator.device == "CPU":
-        kind = allocator.runtime.number_types.get(dtype)
-        if kind is not None:
-            return kind.from_address(handle + position * dtype.itemsize).value
     data = _data(buffer)
     if data is None:
         raise _UnknownError
@@ -123,6 +127,20 @@ def _element(each: Call | UOp, tensor: Any) -> Any:
         return host_memory.unpack(memoryview(_picked(data, dtype, moves)), dtype, 1)[0]
     start = position * dtype.itemsize
     return host_memory.unpack(memoryview(data)[start : start + dtype.itemsize], dtype, 1)[0]
+
+
+def _number_in(buffer: Buffer, moves: Sequence[_Move]) -> Any | None:
+    """The element of memory of this machine at which `moves` end; None where that takes more than
+    to look there.
+    """
+    allocator, handle, dtype = buffer.allocator, buffer._handle, buffer.dtype
+    if handle is None or allocator.device != "CPU":
+        return None
+    kind = allocator.runtime.number_types.get(dtype)
+    position = None if kind is None else _position(buffer.size, moves)
+    if kind is None or position is None:
+        return None
+    return kind.from_address(handle + position * dtype.itemsize).value
 
 
 def _position(size: int, moves: Sequence[_Move]) -> int | None:

@@ -12,20 +12,20 @@ from typing import Any
 from tilegrad.base.config import current_config
 from tilegrad.base.errors import TransformError
 from tilegrad.base.forgetful_tables import Bounded
-from tilegrad.base.origin import call_site, composing
+from tilegrad.base.origin import Entry, call_site, composing
 from tilegrad.engine.realize import realize as engine
 from tilegrad.engine.run import memory as store
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp
 from tilegrad.tensor.calls.postponed import alias, can_postpone
 from tilegrad.tensor.calls.uploads import can_upload
-from tilegrad.tensor.handle.aliases import shared
+from tilegrad.tensor.handle.aliases import Storage, shared
 from tilegrad.tensor.handle.core import device_of
 from tilegrad.tensor.handle.replaced import stands_on_memory
 from tilegrad.tensor.handle.waiting import Call, Moves, Value, this_thread
 from tilegrad.tensor.storage.memory import needs_no_run
 
-__all__ = ["view_moves", "view_of_all", "view_of_memory"]
+__all__ = ["rows_of_memory", "view_moves", "view_of_all", "view_of_memory"]
 
 blank = object.__new__
 # Arrays of the host that are copied when a part is picked. Larger ones may stay where they are.
@@ -45,6 +45,42 @@ def view_of_memory(tensor: Any, key: Any) -> Any | None:
     """What a number, a slice without a step, or a tuple of these picks of a tensor in memory that
     requires no gradient; None for anything else, and for what lies outside.
     """
+    found = _looked_at(tensor, key)
+    if found is None:
+        return None
+    picked = _picked(key, found[2])
+    if picked is None:
+        return None
+    return _view(tensor, found, picked, composing.entry or call_site())
+
+
+def rows_of_memory(tensor: Any) -> list[Any] | None:
+    """As `view_of_memory`, all rows of a tensor: `for row in x`."""
+    found = _looked_at(tensor, 0)
+    if found is None:
+        return None
+    shape = found[2]
+    if not shape or shape[0].__class__ is not int:
+        return None
+    entry = composing.entry or call_site()
+    rows: list[Any] = []
+    for number in range(shape[0]):
+        picked = _picked(number, shape)
+        row = None if picked is None else _view(tensor, found, picked, entry)
+        if row is None:
+            return None
+        rows.append(row)
+    return rows
+
+
+# The memory at which a tensor looks, how, the shape that it sees, its storage, and the path there.
+_Looked = tuple[Value, Moves, tuple[Any, ...], Storage, int]
+
+
+def _looked_at(tensor: Any, key: Any) -> _Looked | None:
+    """How a tensor looks at memory, of which `key` picks; None where that is to be made of nodes,
+    and for what requires a gradient.
+    """
     if tensor._requires_grad or tensor._symbols:
         return None
     pool = this_thread.pool
@@ -54,43 +90,45 @@ def view_of_memory(tensor: Any, key: Any) -> Any | None:
     if found is None:
         return None
     value, moves = found
-    whole = moves[-1][2] if moves else (value.buffer.size,)
-    picked = _picked(key, whole)
-    if picked is None:
-        return None
-    alias = tensor._alias or shared(tensor)
-    path = alias[1]
+    storage, path = tensor._alias or shared(tensor)
     if path.__class__ is not int:
         return None
-    shape = picked[2]
+    return value, moves, moves[-1][2] if moves else (value.buffer.size,), storage, path
+
+
+def _view(tensor: Any, found: _Looked, picked: _Picked, entry: Entry) -> Any | None:
+    """What is picked of a tensor; None where it takes too many moves."""
+    value, moves, whole, storage, path = found
     depth = len(moves)
-    moves += _moves_to(picked, whole)
+    ranges, sizes, shape = picked
+    # As `view_moves`.
+    if sizes is not None:
+        moves += ((Ops.SHRINK, ranges, sizes),)
+    if shape != (sizes or whole):
+        moves += ((Ops.RESHAPE, shape, shape),)
     if len(moves) > _MOST_MOVES:
         return None
-    entry = composing.entry or call_site()
     made = blank(tensor.__class__)
     made._device = device_of(tensor)
     stands_on_memory(made, value, moves, value.buffer.dtype, shape, (entry,))
     made._requires_grad = False if tensor._requires_grad is False else None
     made._is_shared = tensor._is_shared
-    made._alias = alias[0], path + len(moves) - depth
+    made._alias = storage, path + len(moves) - depth
     if depth == len(moves):
         # All of it, which somebody may train or write to as to the tensor itself.
-        alias[0].note(made)
+        storage.note(made)
     return made
-
-
-def _moves_to(picked: _Picked, whole: tuple[Any, ...]) -> Moves:
-    """The moves from a tensor of the shape `whole` to what is picked of it."""
-    ranges, sizes, shape = picked
-    moves: Moves = () if sizes is None else ((Ops.SHRINK, ranges, sizes),)
-    return moves if shape == (sizes or whole) else (*moves, (Ops.RESHAPE, shape, shape))
 
 
 def view_moves(key: Any, shape: tuple[Any, ...]) -> Moves | None:
     """The moves by which `view_of_memory` looks at what `key` picks of a tensor of `shape`."""
-    picked = _picked(key, tuple(shape))
-    return None if picked is None else _moves_to(picked, tuple(shape))
+    whole = tuple(shape)
+    picked = _picked(key, whole)
+    if picked is None:
+        return None
+    ranges, sizes, left = picked
+    moves: Moves = () if sizes is None else ((Ops.SHRINK, ranges, sizes),)
+    return moves if left == (sizes or whole) else (*moves, (Ops.RESHAPE, left, left))
 
 
 def view_of_all(tensor: Any, key: Any) -> Any | None:
