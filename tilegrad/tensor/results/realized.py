@@ -73,7 +73,7 @@ class Realized(Attention):
 
     def _become_known(self) -> None:
         """As `realize`, for the host, which looks at the memory at once and needs no node of it."""
-        if self._call is None or not segments.become_known(self, _realize):
+        if self._call is None or not segments.read(self, _realize, _is_there, is_users=False):
             self.realize()
 
     def contiguous(self) -> Self:
@@ -412,6 +412,10 @@ class Realized(Attention):
         copied._is_leaf, copied._requires_grad = self._is_leaf, self._requires_grad
         memo[id(self)] = copied
         return copied
+
+
+def _is_there(buffer: Buffer) -> bool:
+    return True
 
 
 def _realize(tensors: Sequence[Realized]) -> None:

@@ -65,7 +65,7 @@ from tilegrad.tensor.storage.signatures import (
 )
 from tilegrad.tensor.storage.sized_segments import SizedSegment, Sizes, sized_segment, sizes_before
 
-__all__ = ["become_known", "read", "settle"]
+__all__ = ["read", "settle"]
 
 Compute = Callable[[Sequence[Any]], None]
 Taken = TypeVar("Taken")
@@ -109,58 +109,37 @@ def settle(tensor: Any, compute: Compute) -> bool:
     return True
 
 
-def read(tensor: Any, compute: Compute, take: Callable[[Buffer], Taken]) -> Taken | None:
+def read(
+    tensor: Any, compute: Compute, take: Callable[[Buffer], Taken], *, is_users: bool = True
+) -> Taken | None:
     """As `settle`, and what `take` gives of the memory that has the elements in their order; None
-    if there is no such memory, or somebody is to see the read. No node is made for it.
+    if there is no such memory, or somebody is to see the read, which may be none of the user's. No
+    node is made for it.
     """
     call: Call = tensor._call
     if not _may_run(tensor, call):
         return None
-    call.pool.reads += 1
+    if is_users:
+        call.pool.reads += 1
     with _exclusive:
-        value = _value_in_order(tensor, call, compute)
-        if value is None:
+        if call.value is None:
+            _run_for(tensor, call, compute)
+        value = call.value
+        if value is None or tensor._call is not call:
             return None
+        is_in_order = True
+        for move in call.moves:
+            if move[0] is not Ops.RESHAPE:
+                is_in_order = False
+        if not is_in_order or call.node is not None or record_of_thread() or transforms.depth:
+            stand_on_memory(tensor, call, value.node(call.moves))
+            return None
+        if call.inputs is not None and not call.requires_grad:
+            # What others are computed from by way of this call is still known.
+            settle_alias(tensor, call)
+            tensor._call = call.of_memory()
         leaf = value.leaf
         return take(value.buffer if leaf is None else store.buffer_of(leaf))
-
-
-def become_known(tensor: Any, compute: Compute) -> bool:
-    """As `settle`, for somebody who asks for no node: where the memory has the elements in their
-    order the tensor stands on its call, which knows that memory.
-    """
-    call: Call = tensor._call
-    if not _may_run(tensor, call):
-        return False
-    with _exclusive:
-        if _value_in_order(tensor, call, compute) is None and tensor._call is call:
-            if call.value is None:
-                return False
-            stand_on_memory(tensor, call, call.value.node(call.moves))
-    return True
-
-
-def _value_in_order(tensor: Any, call: Call, compute: Compute) -> Value | None:
-    """The memory that has the elements of a tensor, whose call waits, in their order, as no node is
-    made for it; None where that is other memory, or somebody is to see a read.
-    """
-    if call.value is None:
-        _run_for(tensor, call, compute)
-    value = call.value
-    if value is None or tensor._call is not call:
-        return None
-    is_in_order = True
-    for move in call.moves:
-        if move[0] is not Ops.RESHAPE:
-            is_in_order = False
-    if not is_in_order or call.node is not None or record_of_thread() or transforms.depth:
-        stand_on_memory(tensor, call, value.node(call.moves))
-        return None
-    if call.inputs is not None and not call.requires_grad:
-        # What others are computed from by way of this call is still known.
-        settle_alias(tensor, call)
-        tensor._call = call.of_memory()
-    return value
 
 
 def _may_run(tensor: Any, call: Call) -> bool:
