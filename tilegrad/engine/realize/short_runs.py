@@ -15,7 +15,7 @@ was overwritten; which tensors hold or need a node, by who knows tensors
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from tilegrad.device.registry import Device
@@ -34,7 +34,6 @@ from tilegrad.runtime.buffer import Buffer
 
 __all__ = ["ShortRun", "note_short"]
 
-_NO_VALUES: Mapping[str, int] = {}
 # Matches in a row that were in vain, after which a graph goes the long way.
 _MOST_MISSES = 8
 # Ops below a view that are computed whole.
@@ -98,7 +97,7 @@ class ShortRun:
                 return None
             inputs.append(buffer)
         try:
-            made = ready.run(inputs, self._values(nodes) if self._has_values else _NO_VALUES)
+            made = ready.run(inputs, self._values(nodes) if self._has_values else {})
         except (NoRoomError, *VALUE_ERRORS):
             # The long way tells the user's line.
             return None
