@@ -22,13 +22,7 @@ from tilegrad.base.tracers import install_tracer
 from tilegrad.engine.realize.bindings import Binding, binding_of
 from tilegrad.engine.realize.compare import Expected
 from tilegrad.engine.realize.computed_nodes import Known, of_variables, readers
-from tilegrad.engine.realize.known_graphs import (
-    KnownRequest,
-    Matched,
-    known_request,
-    matched,
-    note_graph,
-)
+from tilegrad.engine.realize.known_graphs import KnownRequest, known_request, note_graph
 from tilegrad.engine.realize.request import Request
 from tilegrad.engine.realize.short_runs import note_short
 from tilegrad.engine.realize.size_ranges import binding_for_sizes
@@ -48,11 +42,13 @@ from tilegrad.runtime.buffer import Buffer
 
 __all__ = [
     "Others", "computed_below", "exclusive", "expose", "index", "late_readers", "leaves_below",
-    "lend", "looked_at", "match_of", "pending", "read", "read_number", "readers_of", "realize",
+    "lend", "looked_at", "memory_of", "pending", "read", "read_number", "readers_of", "realize",
     "realized", "remember", "same_write", "share", "users_of", "view_of",
 ]  # fmt: skip
 
 _known = Known()
+# [Movement of] the BUFFER that holds the value of a node itself, if it was computed.
+memory_of = _known.get
 _lock = held_at_fork(threading.RLock(), 10)
 # Ops of memory that was written to, whole or in part.
 _WRITTEN = (Ops.ASSIGN, Ops.AFTER)
@@ -254,11 +250,6 @@ def _run(todo: list[UOp], variables: Mapping[UOp, int], others: Others) -> dict[
     if isinstance(request, KnownRequest) and len(wanted) == 1:
         note_short(request, binding)
     return done
-
-
-def match_of(root: UOp) -> Matched | None:
-    """What code has found of the graph of `root`, if some was written for it."""
-    return matched((root,), _known.get)
 
 
 def _binding_of(request: Request, todo: Sequence[UOp], walked: int) -> Binding:

@@ -17,7 +17,7 @@ from typing import Any
 from tilegrad.base.config import current_config
 from tilegrad.base.errors import InternalError
 from tilegrad.engine.realize import realize as engine
-from tilegrad.engine.realize.known_graphs import Matched, known_request
+from tilegrad.engine.realize.known_graphs import Matched, known_request, matched
 from tilegrad.engine.realize.short_runs import ShortRun
 from tilegrad.engine.run.run import record_of_thread
 from tilegrad.ir.queries import base_of
@@ -53,7 +53,7 @@ def realize_shortly(tensor: Any) -> bool:
         return False
     if root.holders.__class__ is list and len(holders_of(root)) > 1:
         return False
-    match = engine.match_of(root)
+    match = matched((root,), engine.memory_of)
     if match is None:
         return False
     graph = match.graph
@@ -113,7 +113,7 @@ def _is_alone(match: Matched, short: ShortRun) -> bool:
 def _compare(root: UOp, match: Matched) -> None:
     """Hold what was found to what the long way finds."""
     short: ShortRun = match.graph.short
-    request = known_request([root], engine.realized)
+    request = known_request([root], engine.memory_of)
     if (
         request is None
         or [*request.nodes] != [*match.found[0]]
