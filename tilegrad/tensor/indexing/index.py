@@ -59,7 +59,7 @@ from tilegrad.tensor.indexing.keys import (
 from tilegrad.tensor.storage.checked import checked
 from tilegrad.tensor.storage.host_memory import flatten
 from tilegrad.tensor.views.changing_picks import picked_at_inputs
-from tilegrad.tensor.views.in_memory import view_of_all, view_of_memory
+from tilegrad.tensor.views.in_memory import view_of_all, views_of_memory
 
 __all__ = ["Indexing"]
 
@@ -90,9 +90,10 @@ class Indexing(Creation):
         """
         kind = key.__class__
         if kind in _PLAIN_ENTRIES or (kind is tuple and _PLAIN_ENTRIES.issuperset(map(type, key))):
-            view: Self | None = view_of_memory(self, key)
-            if view is None:
-                view = view_of_all(self, key)
+            views: list[Self] | None = views_of_memory(self, (key,))
+            if views is not None:
+                return views[0]
+            view: Self | None = view_of_all(self, key)
             if view is None:
                 view = picked_at_inputs(self, key)
             return self._cut(key) if view is None else view

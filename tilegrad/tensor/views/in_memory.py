@@ -7,25 +7,26 @@ the moves to the picked elements, and nodes are made where somebody asks for the
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from tilegrad.base.config import current_config
 from tilegrad.base.errors import TransformError
 from tilegrad.base.forgetful_tables import Bounded
-from tilegrad.base.origin import Entry, call_site, composing
+from tilegrad.base.origin import call_site, composing
 from tilegrad.engine.realize import realize as engine
 from tilegrad.engine.run import memory as store
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp
 from tilegrad.tensor.calls.postponed import alias, can_postpone
 from tilegrad.tensor.calls.uploads import can_upload
-from tilegrad.tensor.handle.aliases import Storage, shared
+from tilegrad.tensor.handle.aliases import shared
 from tilegrad.tensor.handle.core import device_of
 from tilegrad.tensor.handle.replaced import stands_on_memory
 from tilegrad.tensor.handle.waiting import Call, Moves, Value, this_thread
 from tilegrad.tensor.storage.memory import needs_no_run
 
-__all__ = ["rows_of_memory", "view_moves", "view_of_all", "view_of_memory"]
+__all__ = ["rows_of_memory", "view_moves", "view_of_all", "view_of_memory", "views_of_memory"]
 
 blank = object.__new__
 # Arrays of the host that are copied when a part is picked. Larger ones may stay where they are.
@@ -38,86 +39,63 @@ _MANY = 4
 _MOST_MOVES, _MOST_STEPS = 12, 1024
 
 
-_Picked = tuple[tuple[tuple[int, int], ...], tuple[int, ...] | None, tuple[int, ...]]
-
-
-def view_of_memory(tensor: Any, key: Any) -> Any | None:
-    """What a number, a slice without a step, or a tuple of these picks of a tensor in memory that
-    requires no gradient; None for anything else, and for what lies outside.
-    """
-    found = _looked_at(tensor, key)
-    if found is None:
-        return None
-    picked = _picked(key, found[2])
-    if picked is None:
-        return None
-    return _view(tensor, found, picked, composing.entry or call_site())
-
-
-def rows_of_memory(tensor: Any) -> list[Any] | None:
-    """As `view_of_memory`, all rows of a tensor: `for row in x`."""
-    found = _looked_at(tensor, 0)
-    if found is None:
-        return None
-    shape = found[2]
-    if not shape or shape[0].__class__ is not int:
-        return None
-    entry = composing.entry or call_site()
-    rows: list[Any] = []
-    for number in range(shape[0]):
-        picked = _picked(number, shape)
-        row = None if picked is None else _view(tensor, found, picked, entry)
-        if row is None:
-            return None
-        rows.append(row)
-    return rows
-
-
-# The memory at which a tensor looks, how, the shape that it sees, its storage, and the path there.
-_Looked = tuple[Value, Moves, tuple[Any, ...], Storage, int]
-
-
-def _looked_at(tensor: Any, key: Any) -> _Looked | None:
-    """How a tensor looks at memory, of which `key` picks; None where that is to be made of nodes,
-    and for what requires a gradient.
+def views_of_memory(tensor: Any, keys: Sequence[Any]) -> list[Any] | None:
+    """What each of `keys`, a number, a slice without a step, or a tuple of these, picks of a tensor
+    in memory that requires no gradient; None for anything else, and for what lies outside.
     """
     if tensor._requires_grad or tensor._symbols:
         return None
     pool = this_thread.pool
     if this_thread.stand_ins or not can_postpone(pool, current_config(), None):
         return None
-    found = _memory(tensor, key)
+    found = _memory(tensor, keys[0])
     if found is None:
         return None
-    value, moves = found
+    value, below = found
+    whole = below[-1][2] if below else (value.buffer.size,)
     storage, path = tensor._alias or shared(tensor)
     if path.__class__ is not int:
         return None
-    return value, moves, moves[-1][2] if moves else (value.buffer.size,), storage, path
+    entry = (composing.entry or call_site(),)
+    device, dtype, is_shared = device_of(tensor), value.buffer.dtype, tensor._is_shared
+    views: list[Any] = []
+    for key in keys:
+        picked = _picked(key, whole)
+        if picked is None:
+            return None
+        ranges, sizes, shape = picked
+        # As `view_moves`.
+        moves = below
+        if sizes is not None:
+            moves += ((Ops.SHRINK, ranges, sizes),)
+        if shape != (sizes or whole):
+            moves += ((Ops.RESHAPE, shape, shape),)
+        if len(moves) > _MOST_MOVES:
+            return None
+        made = blank(tensor.__class__)
+        made._device = device
+        stands_on_memory(made, value, moves, dtype, shape, entry)
+        made._requires_grad = False if tensor._requires_grad is False else None
+        made._is_shared = is_shared
+        made._alias = storage, path + len(moves) - len(below)
+        if len(moves) == len(below):
+            # All of it, which somebody may train or write to as to the tensor itself.
+            storage.note(made)
+        views.append(made)
+    return views
 
 
-def _view(tensor: Any, found: _Looked, picked: _Picked, entry: Entry) -> Any | None:
-    """What is picked of a tensor; None where it takes too many moves."""
-    value, moves, whole, storage, path = found
-    depth = len(moves)
-    ranges, sizes, shape = picked
-    # As `view_moves`.
-    if sizes is not None:
-        moves += ((Ops.SHRINK, ranges, sizes),)
-    if shape != (sizes or whole):
-        moves += ((Ops.RESHAPE, shape, shape),)
-    if len(moves) > _MOST_MOVES:
-        return None
-    made = blank(tensor.__class__)
-    made._device = device_of(tensor)
-    stands_on_memory(made, value, moves, value.buffer.dtype, shape, (entry,))
-    made._requires_grad = False if tensor._requires_grad is False else None
-    made._is_shared = tensor._is_shared
-    made._alias = storage, path + len(moves) - depth
-    if depth == len(moves):
-        # All of it, which somebody may train or write to as to the tensor itself.
-        storage.note(made)
-    return made
+def view_of_memory(tensor: Any, key: Any) -> Any | None:
+    """As `views_of_memory`, of one key."""
+    found = views_of_memory(tensor, (key,))
+    return None if found is None else found[0]
+
+
+def rows_of_memory(tensor: Any) -> list[Any] | None:
+    """The rows of a tensor in memory: `for row in x`."""
+    size = tensor.shape[0] if tensor.shape else 0
+    is_known = size.__class__ is int and size > 0
+    return views_of_memory(tensor, range(size)) if is_known else None
 
 
 def view_moves(key: Any, shape: tuple[Any, ...]) -> Moves | None:
@@ -253,7 +231,9 @@ def _changes(key: Any) -> bool:
     return len(found) >= _MANY
 
 
-def _picked(key: Any, shape: tuple[Any, ...]) -> _Picked | None:
+def _picked(
+    key: Any, shape: tuple[Any, ...]
+) -> tuple[tuple[tuple[int, int], ...], tuple[int, ...] | None, tuple[int, ...]] | None:
     """The range along each axis, the sizes of these, None where all is picked, and the shape that
     is left without the axes of numbers.
     """
