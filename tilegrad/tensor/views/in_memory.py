@@ -43,7 +43,8 @@ def views_of_memory(tensor: Any, keys: Sequence[Any]) -> list[Any] | None:
     """What each of `keys`, a number, a slice without a step, or a tuple of these, picks of a tensor
     in memory that requires no gradient; None for anything else, and for what lies outside.
     """
-    if tensor._requires_grad or tensor._symbols:
+    requires_grad = tensor._requires_grad
+    if requires_grad or tensor._symbols:
         return None
     pool = this_thread.pool
     if this_thread.stand_ins or not can_postpone(pool, current_config(), None):
@@ -75,8 +76,11 @@ def views_of_memory(tensor: Any, keys: Sequence[Any]) -> list[Any] | None:
         made = blank(tensor.__class__)
         made._device = device
         stands_on_memory(made, value, moves, dtype, shape, entry)
-        made._requires_grad = False if tensor._requires_grad is False else None
-        made._is_shared = is_shared
+        # It has None and False.
+        if requires_grad is False:
+            made._requires_grad = False
+        if is_shared:
+            made._is_shared = True
         made._alias = storage, path + len(moves) - len(below)
         if len(moves) == len(below):
             # All of it, which somebody may train or write to as to the tensor itself.
