@@ -192,6 +192,7 @@ def test_random_programs_of_views_mean_what_numpy_means(
             x[number : number + 2] = x[1:3] + 1
             array[number : number + 2] = array[1:3] + 1
         elif kind == "pick":
+            wholes += 1
             x[Tensor([number, 5])] = x[Tensor([0, 1])] - 1
             array[[number, 5]] = array[[0, 1]] - 1
         elif kind == "whole":
@@ -204,7 +205,7 @@ def test_random_programs_of_views_mean_what_numpy_means(
             seen.realize()
     for value, expected in [*reversed(pending), *views, (x, array)]:
         close(value, expected, atol=1e-3)
-    # A tensor that nobody looks at takes other memory with what is assigned by slices.
+    # A tensor that nobody looks at takes other memory with what is assigned to parts of it.
     assert place_of(x) is place or wholes
 
 

@@ -353,6 +353,9 @@ class CpuRuntime(Runtime):
     def host_view(self, handle: int, nbytes: int) -> memoryview | None:
         return memoryview((ctypes.c_char * nbytes).from_address(handle)).cast("B")
 
+    def bytes_at(self, handle: int, nbytes: int) -> bytes | None:
+        return ctypes.string_at(handle, nbytes)
+
     def wrap(self, memory: memoryview) -> int | None:
         return address_of(memory)
 

@@ -64,6 +64,8 @@ def address_of(memory: memoryview) -> int:
 
 
 _blank = object.__new__
+# Bytes that are copied in less time than a view of them takes to make.
+_MOST_COPIED = 1 << 16
 
 
 class Buffer:
@@ -251,6 +253,17 @@ class Buffer:
         holder = (ctypes.c_char * self.nbytes).from_buffer(found)
         holder._buffer = self  # type: ignore[attr-defined]
         return memoryview(holder).cast("B")
+
+    def seen(self) -> bytes | memoryview | None:
+        """The bytes for somebody who looks at them at once, and writes nothing: a copy of a few,
+        else the memory itself; None where the host cannot reach it.
+        """
+        nbytes = self.nbytes
+        if nbytes <= _MOST_COPIED:
+            found = self.allocator.runtime.bytes_at(self.handle, nbytes)
+            if found is not None:
+                return found
+        return self.host_view()
 
     # what is made of the value
 

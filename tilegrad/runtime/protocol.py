@@ -153,6 +153,12 @@ class Runtime(Protocol):
         """The memory itself where the host can read and write it in place, else None."""
         return None
 
+    def bytes_at(self, handle: Any, nbytes: int) -> bytes | None:
+        """A copy of small memory, where the host reads it as soon as a launch has returned and that
+        is quicker than to look at it in place, else None.
+        """
+        return None
+
     def wrap(self, memory: memoryview) -> Any:
         """A handle to host memory that someone else owns and keeps alive; None where kernels
         cannot reach it.

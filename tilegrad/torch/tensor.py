@@ -33,6 +33,7 @@ from tilegrad.tensor.handle.core import device_of, set_device
 from tilegrad.tensor.handle.living import Some, with_gradient
 from tilegrad.tensor.handle.tracing import is_transforming
 from tilegrad.tensor.tensor import Tensor as OurTensor
+from tilegrad.tensor.views.in_memory import rows_of_memory
 from tilegrad.torch import tensor_printing, thread_modes
 from tilegrad.torch.absent_hints import hint_of
 from tilegrad.torch.converting import Converting
@@ -300,7 +301,8 @@ class Tensor(  # type: ignore[misc]
         # Pairs have a class of their own here.
         if not self.ndim:
             return super().__iter__()
-        return iter([self[index] for index in range(len(self))])
+        rows: list[Self] | None = rows_of_memory(self)
+        return iter([self[index] for index in range(len(self))] if rows is None else rows)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
         if not self.is_leaf:

@@ -35,7 +35,7 @@ from tilegrad.engine.realize.request import Request
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp
 
-__all__ = ["KnownRequest", "known_request", "note_graph"]
+__all__ = ["KnownGraph", "KnownRequest", "Matched", "known_request", "matched", "note_graph"]
 
 # Runs of a graph after which code is written for it; again later, if that is not what comes.
 _OFTEN = frozenset({8, 64, 512})
@@ -73,12 +73,13 @@ class KnownGraph:
         is_inside: of each node, whether it is neither memory, nor a move of it, nor constant.
         varying: what the code takes for variables; the rest of it is what it was.
         bindings: by the roots and the numbers that are needed later, what runs.
+        short: the short way of its root, if there is one (`short_runs`).
         notes: what others know of it.
     """
 
     __slots__ = (
         "bindings", "config", "constants", "default", "is_inside", "leaves", "match", "notes",
-        "request", "roots", "varying",
+        "request", "roots", "short", "varying",
     )  # fmt: skip
 
     def __init__(
@@ -97,6 +98,7 @@ class KnownGraph:
         self.is_inside = [n not in memory and not node.is_constant for n, node in numbered]
         self.varying = _varying(bindings)
         self.bindings: dict[tuple[Any, ...], tuple[Bindings, _Varying, Binding]] = {}
+        self.short: Any = None
         self.notes: dict[Any, Any] = {}
         self.match = match
         self.config: Config = current_config()
@@ -234,6 +236,15 @@ class KnownRequest(Request):
             )  # fmt: skip
 
 
+class Matched(NamedTuple):
+    """What code has found: the graph that it was written for, and what it noted on its way."""
+
+    graph: KnownGraph
+    found: Found
+    watched: list[UOp]
+    aliases: list[tuple[UOp, int]]
+
+
 def _varying(bindings: Bindings) -> _Varying:
     return _Varying(bindings.groups, bindings.changing, bindings.variable_slices)
 
@@ -243,9 +254,10 @@ def _key_of(roots: Sequence[UOp]) -> _Key:
     return len(roots), first.op.serial, first.dtype, first.shape
 
 
-def known_request(roots: Sequence[UOp], stored: Stored) -> KnownRequest | None:
-    """The request for `roots`, if code was written for their graph."""
-    graphs = _known.get(_key_of(roots))
+def matched(roots: Sequence[UOp], stored: Stored) -> Matched | None:
+    """The graph of `roots`, if code was written for it."""
+    key = _key_of(roots)
+    graphs = _known.get(key)
     if graphs is None:
         return None
     switches, default = current_config(), Device.DEFAULT
@@ -262,14 +274,23 @@ def known_request(roots: Sequence[UOp], stored: Stored) -> KnownRequest | None:
         if found is None:
             continue
         if graph is not graphs[0]:
-            _known.put(_key_of(roots), (graph, *[each for each in graphs if each is not graph]))
-        made = graph.request.over(graph, found, stored)
-        made.aliases, made.watched = aliases, watched
-        made.roots += graph.roots
-        if switches.TEMPLATES > 1:
-            _compare(made, roots, stored)
-        return made
+            _known.put(key, (graph, *[each for each in graphs if each is not graph]))
+        return Matched(graph, found, watched, aliases)
     return None
+
+
+def known_request(roots: Sequence[UOp], stored: Stored) -> KnownRequest | None:
+    """The request for `roots`, if code was written for their graph."""
+    match = matched(roots, stored)
+    if match is None:
+        return None
+    graph, found, watched, aliases = match
+    made = graph.request.over(graph, found, stored)
+    made.aliases, made.watched = aliases, watched
+    made.roots += graph.roots
+    if current_config().TEMPLATES > 1:
+        _compare(made, roots, stored)
+    return made
 
 
 def _compare(made: KnownRequest, roots: Sequence[UOp], stored: Stored) -> None:

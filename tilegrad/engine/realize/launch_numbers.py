@@ -22,7 +22,7 @@ from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp
 
 __all__ = [
-    "INDEXED", "bits_of", "changing_bits", "is_index", "may_be_number", "may_change",
+    "INDEXED", "as_shaping", "bits_of", "changing_bits", "is_index", "may_be_number", "may_change",
     "number_variable", "variable_name",
 ]  # fmt: skip
 
@@ -77,6 +77,15 @@ def changing_bits(value: float, dtype: DType) -> int | None:
         return None
     bits: int = _WORD.unpack(packed)[0]
     return bits
+
+
+def as_shaping(value: float) -> float:
+    """The number that shapes code and that `value` is as a float32; else `value` itself."""
+    try:
+        (rounded,) = _FLOAT.unpack(_FLOAT.pack(value))
+    except OverflowError:
+        return value
+    return float(rounded) if rounded in _SHAPING else value
 
 
 def variable_name(number: int) -> str:

@@ -26,6 +26,7 @@ from tilegrad.engine.realize.host_reads import read, read_number, view_of
 from tilegrad.engine.realize.known_graphs import KnownRequest, known_request, note_graph
 from tilegrad.engine.realize.over_devices import has_groups, run_over_devices
 from tilegrad.engine.realize.request import Request
+from tilegrad.engine.realize.short_runs import note_short
 from tilegrad.engine.realize.size_ranges import binding_for_sizes
 from tilegrad.engine.realize.slice_writes import note_slice_writes
 from tilegrad.engine.run.memory import (
@@ -43,12 +44,14 @@ from tilegrad.ir.uop import UOp, remade, toposort
 from tilegrad.runtime.buffer import Buffer
 
 __all__ = [
-    "Others", "computed_below", "exclusive", "expose", "index", "late_readers",
-    "leaves_below", "lend", "looked_at", "pending", "placement_of", "read", "read_number",
+    "Others", "computed_below", "exclusive", "expose", "index", "late_readers", "leaves_below",
+    "lend", "looked_at", "memory_of", "pending", "placement_of", "read", "read_number",
     "readers_of", "realize", "realized", "remember", "same_write", "share", "users_of", "view_of",
 ]  # fmt: skip
 
 _known = Known()
+# [Movement of] the BUFFER that holds the value of a node itself, if it was computed.
+memory_of = _known.get
 _lock = held_at_fork(threading.RLock(), 10)
 # Ops of memory that was written to, whole or in part.
 _WRITTEN = (Ops.ASSIGN, Ops.AFTER)
@@ -255,6 +258,8 @@ def _run(todo: list[UOp], variables: Mapping[UOp, int], others: Others) -> dict[
     if passing:
         others.computed({name: stored for name, stored in done.items() if name in passing})
     others.ran(request, binding, memory, values)
+    if isinstance(request, KnownRequest) and len(wanted) == 1:
+        note_short(request, binding)
     return done
 
 

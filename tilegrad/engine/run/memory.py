@@ -30,7 +30,8 @@ from tilegrad.ir.uop import UOp, remade
 from tilegrad.runtime.buffer import Buffer
 
 __all__ = [
-    "VALUE_ERRORS", "OverwrittenError", "buffer_from_host", "buffer_of", "buffers", "by_slot",
+    "VALUE_ERRORS", "OverwrittenError", "buffer_from_host", "buffer_in", "buffer_of", "buffers",
+    "by_slot",
     "empty", "is_of_value", "is_overwritten", "is_same", "leaf", "mark_as_of_function",
     "mark_overwritten", "next_slot", "note_origin", "overwrite", "stale_slots", "stand_for",
 ]  # fmt: skip
@@ -171,6 +172,12 @@ def buffer_of(node: UOp) -> Buffer:
             remedy="return what the function makes, instead of keeping it elsewhere",
         )
     return found
+
+
+def buffer_in(node: UOp) -> Buffer | None:
+    """As `buffer_of`; None where that is an error."""
+    slot = node.arg.slot
+    return None if slot in _stale else _memory.get(slot)
 
 
 def buffers() -> list[Buffer]:

@@ -34,7 +34,7 @@ def small_values(tensor: Any, most: int) -> Any | None:
         return None
     bits = known_elements(tensor)
     if bits is None:
-        tensor.realize()
+        tensor._become_known()
         bits = known_elements(tensor)
     return bits
 

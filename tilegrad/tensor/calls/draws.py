@@ -44,7 +44,8 @@ def drawn_at_once(
         return None
     flat: Any = count
     for make in makers:
-        flat = make(flat).realize()
+        flat = make(flat)
+        flat._become_known()
     call = flat._call
     if call is not None and call.value is not None:
         value = call.value

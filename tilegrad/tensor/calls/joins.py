@@ -111,7 +111,7 @@ def _copied(tensors: Sequence[Any], axis: int, shape: tuple[Any, ...], *, is_new
         if 2 * len(lacking) > len(tensors):
             return None
         for at in lacking:
-            tensors[at].realize()
+            tensors[at]._become_known()
             arrays[at] = known_elements(tensors[at])
             if arrays[at] is None:
                 return None

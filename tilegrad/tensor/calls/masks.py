@@ -9,9 +9,13 @@ from __future__ import annotations
 
 from typing import Any
 
+from tilegrad.base.dtype import dtypes
 from tilegrad.tensor.calls.counted import small_values
+from tilegrad.tensor.calls.uploads import are_few, uploaded
+from tilegrad.tensor.handle.core import device_of
+from tilegrad.tensor.storage.host_readable import known_elements
 
-__all__ = ["mask_values", "ranks_of_true"]
+__all__ = ["mask_values", "picked_now", "ranks_of_true", "true_columns"]
 
 # Elements of a mask that the host looks through in the time of a kernel.
 _MOST_ELEMENTS = 1 << 16
@@ -21,6 +25,37 @@ def mask_values(mask: Any) -> Any | None:
     """The values of a small mask as an array of bools, as `small_values`."""
     bits = small_values(mask, _MOST_ELEMENTS)
     return None if bits is None else bits != 0
+
+
+def picked_now(tensor: Any, mask: Any) -> Any | None:
+    """The elements of `tensor` where a mask of its first axes is true, in memory: of what is known
+    here the host copies them in less time than it takes to say where they are. None where kernels
+    pick them, or a gradient may be asked for.
+    """
+    if not tensor._at_once or tensor._requires_grad or tensor._symbols:
+        return None
+    values = mask_values(mask) if device_of(mask) == device_of(tensor) else None
+    bits = None if values is None else known_elements(tensor)
+    if bits is None:
+        return None
+    found = bits[values]
+    if not found.size or not are_few(found.size, tensor.dtype):
+        return None
+    made = uploaded(tensor, found, tensor.dtype)
+    if made is not None and tensor._requires_grad is False:
+        made._requires_grad = False
+    return made
+
+
+def true_columns(mask: Any) -> list[Any] | None:
+    """For each axis of a mask, where along it the true elements are, as int32; None where that is
+    not known here, or nothing is true.
+    """
+    values = mask_values(mask) if mask.ndim and mask.dtype is dtypes.bool else None
+    if values is None or not values.any():
+        return None
+    found = [uploaded(mask, each.astype("int32"), dtypes.int32) for each in values.nonzero()]
+    return None if any(each is None for each in found) else found
 
 
 def ranks_of_true(values: Any) -> Any:

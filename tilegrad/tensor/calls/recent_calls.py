@@ -76,12 +76,14 @@ class RecentCalls:
 
     Attributes:
         known: those that came twice, by short signature.
+        plain: short signatures that have no template, as the method gives an operand as it is, say.
     """
 
-    __slots__ = ("_are_copies", "_of_numbers", "_of_sizes", "known")
+    __slots__ = ("_are_copies", "_of_numbers", "_of_sizes", "known", "plain")
 
     def __init__(self) -> None:
         self.known: Bounded[Short, RecentCall] = Bounded(_MOST)
+        self.plain: Bounded[Short, None] = Bounded(_MOST)
         # Of those with a template for all numbers, or for all sizes, one by its short signature
         # without these.
         self._of_numbers: Bounded[Short, RecentCall] = Bounded(_MOST)
@@ -144,6 +146,7 @@ class RecentCalls:
     def forget(self) -> None:
         """Forget the calls of one size."""
         self.known.clear()
+        self.plain.clear()
 
     def add_view(self, short: Short, operand: Any, *, is_copy: bool) -> None:
         """Note whether a view of a view is a copy."""

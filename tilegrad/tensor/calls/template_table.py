@@ -11,8 +11,9 @@ from collections.abc import Mapping, Sequence
 from types import FrameType
 from typing import Any
 
-from tilegrad.base.dtype import DType
+from tilegrad.base.dtype import DType, dtypes
 from tilegrad.base.forgetful_tables import Bounded, SecondTime
+from tilegrad.engine.realize.launch_numbers import as_shaping
 from tilegrad.ir.placement import Group
 from tilegrad.tensor.calls.arguments import HEAD, add_arguments
 from tilegrad.tensor.calls.recorded import MethodTemplate, recorded, recorded_with_numbers
@@ -20,7 +21,10 @@ from tilegrad.tensor.calls.sized import of_sizes, patterns_made, skeleton_of
 from tilegrad.tensor.handle.core import Core
 from tilegrad.tensor.handle.waiting import Number, Pool
 
-__all__ = ["known_template", "new_template", "numbers_of", "template_of_numbers"]
+__all__ = [
+    "has_no_template", "known_template", "new_template", "numbers_of", "rounded_numbers",
+    "template_of_numbers",
+]  # fmt: skip
 
 Signature = tuple[Any, ...]
 
@@ -35,6 +39,11 @@ _values: Bounded[Signature, list[float]] = Bounded(_MOST)
 _came = SecondTime(_MOST)
 
 known_template = _known.get
+
+
+def has_no_template(signature: Signature) -> bool:
+    """Whether a signature was recorded, and has no template."""
+    return signature in _known and _known[signature] is None
 
 
 def new_template(
@@ -129,6 +138,26 @@ def numbers_of(
             return None
         numbers.append(one)
     return numbers
+
+
+def rounded_numbers(first: Any, args: tuple[Any, ...]) -> tuple[Any, ...]:
+    """The arguments of an elementwise method of a tensor `first`, with the numbers that shape code
+    for those that are these as float32, as constants beside such tensors are.
+    """
+    if first.dtype is not dtypes.float32:
+        return args
+    rounded: list[Any] = []
+    is_other = False
+    for each in args:
+        if isinstance(each, Core):
+            if each.dtype is not dtypes.float32:
+                return args
+        elif each.__class__ is float and (near := as_shaping(each)) != each:
+            rounded.append(near)
+            is_other = True
+            continue
+        rounded.append(each)
+    return tuple(rounded) if is_other else args
 
 
 def _has_changed(signature: Signature, values: list[float], frame: FrameType) -> bool:

@@ -40,8 +40,10 @@ from tilegrad.tensor.calls.recorded import TELLING, MethodTemplate, Result
 from tilegrad.tensor.calls.short_signatures import short_signature
 from tilegrad.tensor.calls.sized import patterns_made
 from tilegrad.tensor.calls.template_table import (
+    has_no_template,
     known_template,
     new_template,
+    rounded_numbers,
     template_of_numbers,
 )
 from tilegrad.tensor.handle.aliases import Storage, can_move, deeper, shared
@@ -91,7 +93,7 @@ def _templated(
     positions = Positions() if is_slicing else None
     calls = _Calls(method, positions, takes_numbers=takes_numbers)
     recent = calls.recent
-    known = recent.known
+    known, plain = recent.known, recent.plain
 
     @functools.wraps(method)
     def call(self: Any, *args: Any, **kwargs: Any) -> Any:
@@ -119,7 +121,17 @@ def _templated(
         if short is not None:
             last = known.get(short)
             if last is None:
+                if short in plain:
+                    return method(self, *args, **kwargs)
                 last, inputs = recent.alike(short, inputs)
+            if last is None and takes_numbers and float in short:
+                # `1 - 0.9**step` is a million numbers below 1, which are 1 as float32.
+                rounded = rounded_numbers(self, args)
+                if rounded is not args:
+                    args = rounded
+                    again, found = short_signature(self, args, kwargs, pool)
+                    if again is not None:
+                        short, inputs, last = again, found, known.get(again)
             if last is not None and last.holds(config, pool):
                 if not last.has_view:
                     return postponed(pool, last.kind, self, inputs, entry, None)
@@ -196,6 +208,9 @@ class _Calls:
             found = self._serving(key, operands, inputs, args, kwargs, pool, frame)
             if found is None:
                 self._note_recorded(key, short, met, config, operands)
+                if short is not None and not has_constants and self.positions is None:
+                    if has_no_template(tuple(key)):
+                        self.recent.plain.put(short, None)
                 return None
             template, numbers = found
         if not template.is_one and self.positions is not None:

@@ -22,7 +22,7 @@ from tilegrad.ir.uop import UOp
 __all__ = [
     "Handle", "Owner", "Some", "by_identity", "ends", "enter", "forget", "grown_up", "hold",
     "hold_also", "holders_of", "leave", "live", "owners", "pools", "with_gradient", "with_nodes",
-    "with_variables", "young",
+    "with_nodes_made", "with_variables", "young",
 ]  # fmt: skip
 
 # Tensors by identity: a tensor compares element by element, so it is no key itself.
@@ -118,7 +118,7 @@ owners = _Owners()
 pools = Some()
 
 
-def _with_nodes() -> None:
+def with_nodes_made() -> None:
     """Let every tensor have its node."""
     for pool in pools:
         if pool.has_new:
@@ -127,7 +127,7 @@ def _with_nodes() -> None:
 
 def live() -> Iterator[Any]:
     """Every tensor that someone still holds."""
-    _with_nodes()
+    with_nodes_made()
     yield from with_nodes()
 
 
@@ -143,7 +143,7 @@ def with_nodes() -> Iterator[Any]:
 
 def young() -> list[Any]:
     """The tensors alive whose node is newer than the last run that looked at all of these."""
-    _with_nodes()
+    with_nodes_made()
     return [tensor for each in list(_young.values()) if (tensor := each()) is not None]
 
 

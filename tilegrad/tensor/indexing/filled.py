@@ -9,6 +9,8 @@ from __future__ import annotations
 from typing import Any, Self
 
 from tilegrad.base.dtype import DType, dtypes
+from tilegrad.base.forgetful_tables import Bounded
+from tilegrad.device.registry import Device
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp
 from tilegrad.tensor.handle.core import as_dtype
@@ -21,10 +23,46 @@ from tilegrad.tensor.handle.size_arguments import (
 )
 from tilegrad.tensor.reductions.scan import Scan
 from tilegrad.tensor.storage import memory
+from tilegrad.tensor.storage.host_memory import dtype_of_numbers
 
 __all__ = ["DTypeLike", "Filled"]
 
 DTypeLike = DType | str | None
+
+
+# By number and its class, dtype and sizes: loops make the same tables of zeros again and again.
+_nodes: Bounded[tuple[Any, ...], UOp] = Bounded(128)
+_NUMBERS = frozenset({bool, int, float})
+# Smaller numbers fit all float dtypes of 32 bits and more.
+_PLAIN = 1e30
+
+
+def _stretched(node: UOp, sizes: tuple[Any, ...]) -> UOp:
+    """The constant `node` in a shape, as `expand` makes it, without the views on the way."""
+    ones = (1,) * len(sizes)
+    node = UOp(Ops.RESHAPE, node.dtype, (node,), ones)
+    return UOp(Ops.EXPAND, node.dtype, (node,), sizes) if sizes != ones else node
+
+
+def _plain_node(value: Any, sizes: tuple[Any, ...], dtype: DTypeLike) -> UOp | None:
+    """A filled tensor's node, of a number that its dtype holds; None where that is to be found out,
+    or it has no elements.
+    """
+    kind = value.__class__
+    if kind not in _NUMBERS or not sizes or not are_plain(sizes) or 0 in sizes:
+        return None
+    if kind is float and (not -_PLAIN < value < _PLAIN or str(value) == "-0.0"):
+        return None
+    wanted = as_dtype(dtype) if dtype is not None else dtype_of_numbers([value])
+    key = kind, value, wanted, sizes
+    found = _nodes.get(key)
+    if found is not None:
+        return found
+    if wanted.is_int:
+        is_fit = kind is not float and wanted.min <= value <= wanted.max
+    else:
+        is_fit = wanted is dtypes.bool or (wanted.itemsize >= 4 and -_PLAIN < value < _PLAIN)
+    return _nodes.put(key, _stretched(UOp.const(wanted, value), sizes)) if is_fit else None
 
 
 class Filled(Scan):
@@ -125,14 +163,14 @@ class Filled(Scan):
         [7, 7]
         """
         sizes, variables = as_sizes("full", shape if isinstance(shape, (tuple, list)) else (shape,))
-        value = cls(fill_value, device=canonical(device), dtype=dtype)
+        name = canonical(device)
+        known = _plain_node(fill_value, sizes, dtype) if Device.at_hand(name) else None
+        if known is not None:
+            return cls._of(known, name)._wanting(requires_grad)
+        value = cls(fill_value, device=name, dtype=dtype)
         node = value.uop
         if node.op is Ops.CONST and sizes and are_plain(sizes):
-            # As `expand` makes it, without the views on the way.
-            ones = (1,) * len(sizes)
-            node = UOp(Ops.RESHAPE, node.dtype, (node,), ones)
-            if sizes != ones:
-                node = UOp(Ops.EXPAND, node.dtype, (node,), sizes)
+            node = _stretched(node, sizes)
             return cls._of(node, value.device, value._variables)._wanting(requires_grad)
         return value.expand(sizes)._holding(variables)._apart()._wanting(requires_grad)
 

@@ -24,6 +24,7 @@ from tilegrad.base.errors import IndexBoundsError, IndexKindError, ShapeError, S
 from tilegrad.base.origin import composed
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp
+from tilegrad.tensor.calls.masks import picked_now
 from tilegrad.tensor.calls.templates import slicing, templated
 from tilegrad.tensor.handle.aliases import valued
 from tilegrad.tensor.handle.core import Core, check_devices, compute, describe
@@ -58,7 +59,7 @@ from tilegrad.tensor.indexing.keys import (
 from tilegrad.tensor.storage.checked import checked
 from tilegrad.tensor.storage.host_memory import flatten
 from tilegrad.tensor.views.changing_picks import picked_at_inputs
-from tilegrad.tensor.views.in_memory import view_of_all, view_of_memory
+from tilegrad.tensor.views.in_memory import view_of_all, views_of_memory
 
 __all__ = ["Indexing"]
 
@@ -89,9 +90,10 @@ class Indexing(Creation):
         """
         kind = key.__class__
         if kind in _PLAIN_ENTRIES or (kind is tuple and _PLAIN_ENTRIES.issuperset(map(type, key))):
-            view: Self | None = view_of_memory(self, key)
-            if view is None:
-                view = view_of_all(self, key)
+            views: list[Self] | None = views_of_memory(self, (key,))
+            if views is not None:
+                return views[0]
+            view: Self | None = view_of_all(self, key)
             if view is None:
                 view = picked_at_inputs(self, key)
             return self._cut(key) if view is None else view
@@ -104,6 +106,9 @@ class Indexing(Creation):
         elif kind is self.__class__ and key.ndim and key.dtype is dtypes.bool:
             # What the mask picks is a matter of its positions alone.
             self._by_axis_fits(key)
+            picked: Self | None = picked_now(self, key)
+            if picked is not None:
+                return picked
             key = tuple(key._true_columns())
         elif kind is list or (hasattr(key, "__array__") and not isinstance(key, Core)):
             entries = entries_of(key)
@@ -140,7 +145,7 @@ class Indexing(Creation):
         (rows,) = self._by_axis(entry, 0)
         return rows if rows.device == self.device else None
 
-    def _are_checked(self, key: Any) -> bool:
+    def _are_checked(self, key: Any, name: str = "getitem") -> bool:
         """Whether the entries of `key` are numbers, slices, None, Ellipsis, and integer tensors
         that lie inside as far as is known.
 
@@ -173,7 +178,7 @@ class Indexing(Creation):
             # Those that pick together.
             return False
         for entry, axis in tensors:
-            checked("getitem", entry, self.shape[axis], axis)
+            checked(name, entry, self.shape[axis], axis)
         return True
 
     def _is_checked(self, key: Self) -> bool:

@@ -15,6 +15,7 @@ from tilegrad.base.errors import DTypeError, ShapeError, UnsupportedDTypeError
 from tilegrad.base.origin import composed
 from tilegrad.ir.uop import UOp
 from tilegrad.tensor.calls.draws import drawn_at_once
+from tilegrad.tensor.calls.templates import templated
 from tilegrad.tensor.handle.core import as_dtype
 from tilegrad.tensor.handle.device import canonical
 from tilegrad.tensor.handle.size_arguments import (
@@ -101,12 +102,25 @@ class Random(Writing):
         """
         wanted = as_dtype(dtype or dtypes.default_float)
         _check_floats("rand", wanted)
-        if wanted is dtypes.float64:
-            high, low = cls.random_bits(2, *shape, device=device).unbind()
-            return (high >> 5).cast(wanted) * 2.0**-27 + (low >> 6).cast(wanted) * 2.0**-53
-        bits: int = dtypes.finfo(wanted)[1] + 1
-        words = cls.random_bits(*shape, device=device)
-        return ((words >> (32 - bits)).cast(dtypes.float32) * 2.0**-bits).cast(wanted)
+        sizes = (2, *shape) if wanted is dtypes.float64 else shape
+        return cls.random_bits(*sizes, device=device)._as_uniform(wanted)
+
+    @templated
+    def _as_uniform(self, dtype: DType) -> Self:
+        """What `_uniform` makes of these words; of two for each float64."""
+        if dtype is dtypes.float64:
+            high, low = self.unbind()
+            return (high >> 5).cast(dtype) * 2.0**-27 + (low >> 6).cast(dtype) * 2.0**-53
+        bits: int = dtypes.finfo(dtype)[1] + 1
+        return ((self >> (32 - bits)).cast(dtypes.float32) * 2.0**-bits).cast(dtype)
+
+    @templated
+    def _as_normal(self, dtype: DType) -> Self:
+        """What `randn` makes of these words: as many as it takes for pairs of uniform numbers."""
+        exact = dtypes.float64 if dtype is dtypes.float64 else dtypes.float32
+        radius, angle = self._as_uniform(exact).unbind()
+        normal = ((1 - radius).log() * -2).sqrt() * (angle * (2 * math.pi)).cos()
+        return normal.cast(dtype)
 
     @classmethod
     @composed
@@ -165,12 +179,9 @@ class Random(Writing):
         sizes, _ = as_sizes("randn", flat_arguments(shape))
         wanted = as_dtype(dtype or dtypes.default_float)
         _check_floats("randn", wanted)
-        drawn = cls._uniform(
-            (2, *sizes), device, dtypes.float64 if wanted is dtypes.float64 else dtypes.float32
-        )
-        radius, angle = drawn.unbind()
-        normal = ((1 - radius).log() * -2).sqrt() * (angle * (2 * math.pi)).cos()
-        return normal.cast(wanted)._wanting(requires_grad)
+        count = (2, 2) if wanted is dtypes.float64 else (2,)
+        words = cls.random_bits(*count, *sizes, device=device)
+        return words._as_normal(wanted)._wanting(requires_grad)
 
     @classmethod
     @composed

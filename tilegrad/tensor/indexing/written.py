@@ -15,6 +15,7 @@ from tilegrad.base.errors import ShapeError, StepError
 from tilegrad.base.origin import composed
 from tilegrad.ir.uop import UOp
 from tilegrad.tensor.calls.masks import mask_values, ranks_of_true
+from tilegrad.tensor.calls.templates import templated
 from tilegrad.tensor.calls.uploads import uploaded
 from tilegrad.tensor.handle.core import Core, check_devices
 from tilegrad.tensor.handle.size_arguments import as_int, as_size, here, index_dtype, is_one
@@ -25,6 +26,9 @@ from tilegrad.tensor.storage.checked import checked
 __all__ = ["Writing"]
 
 T = TypeVar("T")
+# Smaller numbers are floats of these kinds, rounded perhaps.
+_PLAIN = 1e30
+_FLOATS = (dtypes.float32, dtypes.float64)
 
 
 class _Keys(NamedTuple, Generic[T]):
@@ -53,17 +57,18 @@ class Writing(Gathering):
         """This tensor with `value` at the places that `key` names, for keys with integer tensors or
         a mask.
         """
-        new: Any = self._as_tensor(value)
+        new: Any = self._number_here(value)
+        if new is None:
+            new = self._as_tensor(value).cast(self.dtype)
         if new.__class__ is not self.__class__:
             new = self._of(new.uop, new.device, new._variables, new._requires_grad)
-        new = new.cast(self.dtype)
         check_devices("setitem", [self, new])
         if isinstance(key, Core) and key.dtype is dtypes.bool and not new.ndim:
             test: Any = key
             self._by_axis_fits(test)
-            chosen: Self = test.reshape(*test.shape, *[1] * (self.ndim - test.ndim)).where(
-                new, self
-            )
+            if test.ndim < self.ndim:
+                test = test.reshape(*test.shape, *[1] * (self.ndim - test.ndim))
+            chosen: Self = test.where(new, self)
             return chosen
         if isinstance(key, Core) and key.dtype is dtypes.bool and key.ndim:
             mask: Any = key
@@ -71,6 +76,31 @@ class Writing(Gathering):
             merged: Self | None = self._with_rows(mask, new)
             if merged is not None:
                 return merged
+        entries = key if key.__class__ is tuple else (key,)
+        if self._are_checked(entries, "setitem"):
+            return self._written_at(entries, new)
+        return self._written_by(key, new)
+
+    def _number_here(self, value: Any) -> Self | None:
+        """A number that is written, in this dtype; None for anything else."""
+        kind, dtype = value.__class__, self.dtype
+        if kind is not float and kind is not int and kind is not bool:
+            return None
+        if dtype.is_int:
+            is_fit = kind is not float and dtype.min <= value <= dtype.max
+        else:
+            is_fit = dtype in _FLOATS and -_PLAIN < value < _PLAIN
+        if not is_fit:
+            return None
+        made = int(value) if dtype.is_int else float(value)
+        return self._of(UOp.const(dtype, made), self.device)
+
+    @templated
+    def _written_at(self, key: tuple[Any, ...], new: Self) -> Self:
+        """As `_written`, where integer tensors pick, beside numbers, slices, None and Ellipsis."""
+        return self._written_by(key, new)
+
+    def _written_by(self, key: Any, new: Self) -> Self:
         # Once, as masks are computed.
         positions, inside = self._positions_named(self._completed(key))
         # Axes of size 1 in front of the picked ones are no matter.
@@ -83,6 +113,13 @@ class Writing(Gathering):
         base: Any = self.flatten()
         written: Self = base._reduced_into(target, values, None).reshape(self.shape)
         return written
+
+    @templated
+    def _merged(self, mask: Self, rows: Self, ranks: Self) -> Self:
+        """This tensor with the rows of these ranks where `mask`, of its first axes, is true."""
+        is_written: Any = mask.reshape(*mask.shape, *[1] * (self.ndim - mask.ndim))
+        merged: Self = is_written.where(rows._rows_at(ranks), self)
+        return merged
 
     def _with_rows(self, mask: Any, rows: Self) -> Self | None:
         """This tensor with `rows` where `mask`, of its first axes, is true, in their order: each
@@ -97,15 +134,14 @@ class Writing(Gathering):
         tail = self.shape[mask.ndim :]
         while rows.ndim > 1 + len(tail) and is_one(rows.shape[0]):
             rows = rows.reshape(rows.shape[1:])
-        rows = rows.expand((count, *tail))
+        if rows.shape != (count, *tail):
+            rows = rows.expand((count, *tail))
         if not count:
             return self
         ranks = uploaded(self, ranks_of_true(values).clip(0, count - 1), dtypes.int32)
         if ranks is None:
             return None
-        is_written: Any = mask.reshape(*mask.shape, *[1] * len(tail))
-        merged: Self = is_written.where(rows[ranks], self)
-        return merged
+        return self._merged(mask, rows, ranks)
 
     def _positions_named(self, keys: Sequence[Any]) -> tuple[Self, Self]:
         """The flat positions in this tensor of the elements that complete `keys` pick, and whether

@@ -14,7 +14,7 @@ from tilegrad.base.dtype import dtypes
 from tilegrad.base.origin import composed
 from tilegrad.ir.uop import UOp
 from tilegrad.tensor.calls.counted import distinct_values
-from tilegrad.tensor.calls.masks import mask_values
+from tilegrad.tensor.calls.masks import mask_values, true_columns
 from tilegrad.tensor.calls.uploads import uploaded
 from tilegrad.tensor.handle.size_arguments import as_sizes, index_dtype
 from tilegrad.tensor.ordering.scatter import Scatter
@@ -72,6 +72,9 @@ class Selecting(Scatter):
 
     def _true_columns(self) -> list[Self]:
         """For each axis, where along it the elements are that are not zero; computed now."""
+        columns = true_columns(self)
+        if columns is not None:
+            return columns
         return self._columns(self.cast(dtypes.bool).flatten()._true_now())
 
     def _columns(self, positions: Self) -> list[Self]:

@@ -17,6 +17,7 @@ from tilegrad.tensor.handle.pairs import ValuesAlone
 from tilegrad.tensor.handle.size_arguments import here
 from tilegrad.tensor.handle.waiting import expand
 from tilegrad.tensor.results.several_devices import SeveralDevices
+from tilegrad.tensor.views.in_memory import rows_of_memory
 
 __all__ = ["PairedValues"]
 
@@ -39,7 +40,10 @@ class PairedValues(SeveralDevices):
             )
         if hasattr(self, "_stands_for"):
             self._refuse_pair(sys._getframe(1))
-        return iter([self[number] for number in range(len(self))])
+        rows: list[Self] | None = rows_of_memory(self)
+        if rows is None:
+            rows = [self[number] for number in range(len(self))]
+        return iter(rows)
 
     def _refuse_pair(self, frame: FrameType) -> None:
         """Raise DTypeError where the frame unpacks this as two: a loop over it is none of that."""

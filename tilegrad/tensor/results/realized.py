@@ -42,6 +42,7 @@ from tilegrad.tensor.storage import (
     writes,
 )
 from tilegrad.tensor.storage.memory import is_stored
+from tilegrad.tensor.storage.short_reads import realize_shortly
 from tilegrad.tensor.storage.viewed import bytes_of_view, element_of
 
 __all__ = ["Realized"]
@@ -76,6 +77,11 @@ class Realized(Attention):
         if others or not memory.is_stored(self.uop):
             _realize([self, *others])
         return self
+
+    def _become_known(self) -> None:
+        """As `realize`, for the host, which looks at the memory at once and needs no node of it."""
+        if self._call is None or not segments.read(self, _realize, _is_there, is_users=False):
+            self.realize()
 
     def contiguous(self) -> Self:
         """The same value in row-major order, in memory once it is realized: this tensor or an alias
@@ -430,11 +436,17 @@ class Realized(Attention):
         return copied
 
 
+def _is_there(buffer: Buffer) -> bool:
+    return True
+
+
 def _realize(tensors: Sequence[Realized]) -> None:
     """Compute `tensors` in one schedule; each then is memory, but for what has no elements."""
     # No other thread writes to them meanwhile, nor to what was computed before it is known whose
     # it is.
     with exclusive():
+        if len(tensors) == 1 and realize_shortly(tensors[0]):
+            return
         pending = _pending(tensors)
         if not pending:
             return

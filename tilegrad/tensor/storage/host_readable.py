@@ -113,9 +113,9 @@ class Known(NamedTuple):
         return is_inside
 
     def _bytes(self) -> memoryview:
-        data = self.buffer.host_view()
+        data = self.buffer.seen()
         assert data is not None, self.buffer.device
-        return data
+        return memoryview(data)
 
     def _memory(self) -> Any:
         return host_memory.array_from(self._bytes(), self.dtype, self.shape)
@@ -169,7 +169,7 @@ def known(tensor: Any) -> Known | KnownNumber | None:
 def known_elements(tensor: Any) -> Any | None:
     """The elements of a tensor that looks at memory within the host's reach, or is a constant, as
     an array of unsigned integers that have their bits; None where they are still to be computed.
-    Nothing runs. The array is a view of the memory, or of a part of it.
+    Nothing runs. The array may be a view of the memory, or of a part of it.
     """
     import numpy
 
@@ -197,7 +197,7 @@ def known_elements(tensor: Any) -> Any | None:
             return None
         if (buffer.device != "HOST" and buffer.device != "CPU") or not buffer.is_allocated:
             return None
-        raw = buffer.host_view()
+        raw = buffer.seen()
     array = numpy.frombuffer(raw, f"u{dtype.itemsize}")
     if len(shape) != 1:
         array = array.reshape(shape)

@@ -278,7 +278,7 @@ def note_run(
     run.leaves, run.calls = [*map(ref, leaves)], [*map(ref, calls)]
     run.names = names = {}
     for number, leaf in enumerate(leaves):
-        if leaf.__class__ is UOp and leaf.op is not Ops.BUFFER:
+        if leaf.__class__ is UOp and leaf.src:
             names[number] = _names_below(leaf)
     run.bases, run.links = [], []
     depth = 1

@@ -15,6 +15,7 @@ from tilegrad.grad.rules import NO_DERIVATIVE
 from tilegrad.ir.op import Ops
 from tilegrad.ir.queries import base_of, below_reshapes
 from tilegrad.ir.uop import UOp
+from tilegrad.tensor.handle.living import holders_of
 from tilegrad.tensor.storage.past import Past, pasts
 
 __all__ = ["NO_NAMES", "memory_reached", "note", "remember"]
@@ -50,7 +51,7 @@ def memory_reached(request: KnownRequest, number: int) -> list[UOp] | None:
     """The memory, and views of it, that gradients of node `number` of `request` go to or through;
     None where tensors or other graphs may need more of these.
     """
-    if request.watched or request.aliases or not request.is_whole:
+    if request.aliases or not request.is_whole or any(map(holders_of, request.watched)):
         return None
     notes = request.graph.notes
     found: list[int] | None = notes.get(number)

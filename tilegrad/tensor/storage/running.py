@@ -52,7 +52,8 @@ from tilegrad.tensor.storage.worth_keeping import (
 )
 
 __all__ = [
-    "MOST_GENERATIONS", "Owner", "become_memory", "keeps", "owners", "put_off", "run", "settle",
+    "MOST_GENERATIONS", "Owner", "become_memory", "gradients", "has_waiting", "keeps", "owners",
+    "put_off", "retained_of", "run", "settle",
 ]  # fmt: skip
 
 
@@ -72,6 +73,11 @@ def put_off(version: UOp, variables: Variables) -> None:
     """
     if variables:
         _waiting[version] = variables
+
+
+def has_waiting() -> bool:
+    """Whether an assignment that has yet to run may need values of variables."""
+    return len(_waiting) > 0
 
 
 def run(
@@ -184,6 +190,11 @@ def _apart(tensor: Any, stored: UOp) -> UOp:
     return own
 
 
+def retained_of(request: Request) -> Iterable[UOp]:
+    """The values that a run of `request` stores though nobody asked for them."""
+    return _Others({}, None).retained(request)
+
+
 class _Others(engine.Others):
     """The tensors alive that a run meets, though nobody asked for them."""
 
@@ -203,7 +214,7 @@ class _Others(engine.Others):
         """The values on the way that somebody holds, or will need."""
         if not keeps():
             return ()
-        self._index_young(request, [*map(id, _gradients())])
+        self._index_young(request, [*map(id, gradients())])
         needed = self._needed(request)
         if not needed:
             return ()
@@ -307,7 +318,7 @@ class _Others(engine.Others):
         """The gradients that wait to be computed: a loss that is looked at before shares its
         graph.
         """
-        nodes = [grad.uop for grad in _gradients()]
+        nodes = [grad.uop for grad in gradients()]
         return [node for node in nodes if not is_stored(node) and not node.is_constant]
 
     def computed(self, memory: Mapping[UOp, UOp]) -> None:
@@ -421,7 +432,7 @@ class _Others(engine.Others):
                 follow(tensor)
 
 
-def _gradients() -> list[Any]:
+def gradients() -> list[Any]:
     """The gradients of tensors alive."""
     if not len(with_gradient):
         return []

@@ -109,14 +109,18 @@ def settle(tensor: Any, compute: Compute) -> bool:
     return True
 
 
-def read(tensor: Any, compute: Compute, take: Callable[[Buffer], Taken]) -> Taken | None:
+def read(
+    tensor: Any, compute: Compute, take: Callable[[Buffer], Taken], *, is_users: bool = True
+) -> Taken | None:
     """As `settle`, and what `take` gives of the memory that has the elements in their order; None
-    if there is no such memory, or somebody is to see the read. No node is made for it.
+    if there is no such memory, or somebody is to see the read, which may be none of the user's. No
+    node is made for it.
     """
     call: Call = tensor._call
     if not _may_run(tensor, call):
         return None
-    call.pool.reads += 1
+    if is_users:
+        call.pool.reads += 1
     with _exclusive:
         if call.value is None:
             _run_for(tensor, call, compute)

@@ -62,6 +62,11 @@ def element_of(tensor: Any) -> Any | None:
     if not _may_look(tensor):
         return None
     with engine.exclusive():
+        if call is not None and call.value is not None:
+            # As a rule: of memory of this machine.
+            number = _number_in(call.value.buffer, call.moves)
+            if number is not None:
+                return number
         try:
             return _Evaluation(tensor).of(call or tensor._node)
         except (_UnknownError, ZeroDivisionError):
@@ -83,12 +88,13 @@ def _bytes(each: Call | UOp, tensor: Any) -> bytes | None:
     return None if data is None else _picked(data, buffer.dtype, moves)
 
 
-def _data(buffer: Buffer) -> memoryview | None:
-    is_near = buffer.device == "CPU" or buffer.device == "HOST"
-    return buffer.host_view() if is_near and buffer.is_allocated else None
+def _data(buffer: Buffer) -> bytes | memoryview | None:
+    device = buffer.allocator.device
+    is_near = device == "CPU" or device == "HOST"
+    return buffer.seen() if is_near and buffer.is_allocated else None
 
 
-def _picked(data: memoryview, dtype: DType, moves: list[_Move]) -> bytes:
+def _picked(data: bytes | memoryview, dtype: DType, moves: list[_Move]) -> bytes:
     """What moves, the last one first, leave of the elements of memory."""
     import numpy
 
@@ -106,16 +112,35 @@ def _element(each: Call | UOp, tensor: Any) -> Any:
     Raises _UnknownError where that is no view of memory within the host's reach.
     """
     found = _below(each, 1, tensor)
-    data = None if found is None else _data(found[0])
-    if found is None or data is None:
+    if found is None:
         raise _UnknownError
     buffer, moves = found
+    number = _number_in(buffer, moves[::-1])
+    if number is not None:
+        return number
     dtype = buffer.dtype
     position = _position(buffer.size, moves[::-1])
+    data = _data(buffer)
+    if data is None:
+        raise _UnknownError
     if position is None:
         return host_memory.unpack(memoryview(_picked(data, dtype, moves)), dtype, 1)[0]
     start = position * dtype.itemsize
-    return host_memory.unpack(data[start : start + dtype.itemsize], dtype, 1)[0]
+    return host_memory.unpack(memoryview(data)[start : start + dtype.itemsize], dtype, 1)[0]
+
+
+def _number_in(buffer: Buffer, moves: Sequence[_Move]) -> Any | None:
+    """The element of memory of this machine at which `moves` end; None where that takes more than
+    to look there.
+    """
+    allocator, handle, dtype = buffer.allocator, buffer._handle, buffer.dtype
+    if handle is None or allocator.device != "CPU":
+        return None
+    kind = allocator.runtime.number_types.get(dtype)
+    position = None if kind is None else _position(buffer.size, moves)
+    if kind is None or position is None:
+        return None
+    return kind.from_address(handle + position * dtype.itemsize).value
 
 
 def _position(size: int, moves: Sequence[_Move]) -> int | None:
@@ -127,7 +152,13 @@ def _position(size: int, moves: Sequence[_Move]) -> int | None:
     strides: tuple[int, ...] = (1,)
     for op, arg, after in moves:
         if op is Ops.SHRINK:
-            start += sum([pair[0] * step for pair, step in zip(arg, strides)])
+            count = 1
+            for pair, step, length in zip(arg, strides, after):
+                start += pair[0] * step
+                count *= length
+            if count == 1:
+                # What follows leaves it where it is.
+                return start
         elif op is Ops.RESHAPE:
             longer = [(length, step) for length, step in zip(shape, strides) if length != 1]
             left = [length for length in after if length != 1]
@@ -206,9 +237,10 @@ def _computed(below: Any, holder: Any, size: int, tensor: Any) -> Any | None:
     call = holder._call
     if holder._symbols or (call is not None and call.pool is not this_thread.pool):
         return None
-    holder.realize()
+    holder._become_known()
     made: Any = holder._call or holder._node
-    return None if made is below else made
+    is_known = made.__class__ is Call and made.value is not None
+    return None if made is below and not is_known else made
 
 
 class _UnknownError(Exception):

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 from tilegrad.base.config import current_config
 from tilegrad.base.dtype import dtypes
+from tilegrad.base.forgetful_tables import Bounded
 from tilegrad.base.origin import Entry, call_site, composing
 from tilegrad.base.recent import Recent
 from tilegrad.engine.realize.numbers_by_call import will_change
@@ -57,9 +58,10 @@ class _Line:
     distance from the first or from the last index: `x[len(x) - 1]` follows from the size.
     """
 
-    __slots__ = ("changing", "first_read", "is_told", "lengths", "starts", "various")
+    __slots__ = ("changing", "code", "first_read", "is_told", "lengths", "starts", "various")
 
-    def __init__(self, axes: int, read: int):
+    def __init__(self, axes: int, read: int, code: Any):
+        self.code = code
         self.first_read, self.is_told = read, False
         self.starts: list[set[tuple[bool, int]]] = [set() for _ in range(axes)]
         self.lengths: list[int | None] = [None] * axes
@@ -93,6 +95,10 @@ class _Line:
 _known: Recent[tuple[Any, ...], tuple[Any, _Line]] = Recent(lambda: 1024)
 _lines: Recent[tuple[Any, ...], _Line] = Recent(lambda: 1024)
 _kinds: Recent[tuple[Any, ...], WaitingKind] = Recent(lambda: 1024)
+# By instruction, what it has picked, and sizes, the line, where it picks at positions that it had
+# picked at: as long as none of them changes, there is nothing new to note. A line knows its code.
+_unchanged: Bounded[tuple[Any, ...], _Line] = Bounded(1024)
+_PLAIN = frozenset({int, type(None)})
 
 
 def is_scalar(number: Any) -> bool:
@@ -125,12 +131,18 @@ def picked_at_inputs(tensor: Any, key: Any) -> Any | None:
         return None
     own: Input = tensor._node if call is None else call
     sizes = tensor.shape
+    entry = composing.entry or call_site()
+    seen = _seen_key(key, sizes, entry)
+    line = None if seen is None else _unchanged.get(seen)
+    if line is not None and not line.changing and pool.reads != line.first_read:
+        return None
     picks = _picks(key, sizes)
     if picks is None:
         return None
-    entry = composing.entry or call_site()
     line = _line(entry, picks, sizes, pool.reads)
     inputs = sorted(line.inputs)
+    if not line.changing and seen is not None:
+        _unchanged.put(seen, line)
     if not inputs or math.prod([sizes[axis] for axis in inputs]) >= _MOST_ELEMENTS:
         return None
     alias = tensor._alias or shared(tensor)
@@ -147,6 +159,19 @@ def picked_at_inputs(tensor: Any, key: Any) -> Any | None:
     made = postponed(pool, kind, tensor, (own, *positions), entry, None)
     made._alias, made._is_shared = (alias[0], away), tensor._is_shared
     return made
+
+
+def _seen_key(key: Any, sizes: Any, entry: Entry) -> tuple[Any, ...] | None:
+    """What tells a number or a slice that a line has picked of some sizes."""
+    kind = key.__class__
+    if kind is int:
+        return id(entry[0]), entry[1], key, tuple(sizes)
+    if kind is slice:
+        start, stop = key.start, key.stop
+        if not (_PLAIN.issuperset((start.__class__, stop.__class__)) and key.step is None):
+            return None
+        return id(entry[0]), entry[1], start, stop, tuple(sizes)
+    return None
 
 
 def _picks(key: Any, sizes: tuple[Any, ...]) -> list[_Pick] | None:
@@ -191,7 +216,7 @@ def _line(entry: Entry, picks: Sequence[_Pick], sizes: Sequence[int], read: int)
         # An index that Python has specialised after some rounds is another instruction, of the same
         # characters.
         where = next(itertools.islice(code.co_positions(), instruction // 2, None), None)
-        line = _lines.setdefault((code, where, kinds), _Line(len(picks), read))
+        line = _lines.setdefault((code, where, kinds), _Line(len(picks), read, code))
         known = _known.put((id(code), instruction, kinds), (code, line))
     line = known[1]
     line.note(picks, sizes, read)

@@ -7,6 +7,7 @@ the moves to the picked elements, and nodes are made where somebody asks for the
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from tilegrad.base.config import current_config
@@ -25,7 +26,7 @@ from tilegrad.tensor.handle.replaced import stands_on_memory
 from tilegrad.tensor.handle.waiting import Call, Moves, Value, this_thread
 from tilegrad.tensor.storage.memory import needs_no_run
 
-__all__ = ["view_of_all", "view_of_memory"]
+__all__ = ["rows_of_memory", "view_moves", "view_of_all", "view_of_memory", "views_of_memory"]
 
 blank = object.__new__
 # Arrays of the host that are copied when a part is picked. Larger ones may stay where they are.
@@ -38,46 +39,78 @@ _MANY = 4
 _MOST_MOVES, _MOST_STEPS = 12, 1024
 
 
-def view_of_memory(tensor: Any, key: Any) -> Any | None:
-    """What a number, a slice without a step, or a tuple of these picks of a tensor in memory that
-    requires no gradient; None for anything else, and for what lies outside.
+def views_of_memory(tensor: Any, keys: Sequence[Any]) -> list[Any] | None:
+    """What each of `keys`, a number, a slice without a step, or a tuple of these, picks of a tensor
+    in memory that requires no gradient; None for anything else, and for what lies outside.
     """
-    if tensor._requires_grad or tensor._symbols:
+    requires_grad = tensor._requires_grad
+    if requires_grad or tensor._symbols:
         return None
     pool = this_thread.pool
     if this_thread.stand_ins or not can_postpone(pool, current_config(), None):
         return None
-    found = _memory(tensor, key)
+    found = _memory(tensor, keys[0])
     if found is None:
         return None
-    value, moves = found
-    whole = moves[-1][2] if moves else (value.buffer.size,)
+    value, below = found
+    whole = below[-1][2] if below else (value.buffer.size,)
+    storage, path = tensor._alias or shared(tensor)
+    if path.__class__ is not int:
+        return None
+    entry = (composing.entry or call_site(),)
+    device, dtype, is_shared = device_of(tensor), value.buffer.dtype, tensor._is_shared
+    views: list[Any] = []
+    for key in keys:
+        picked = _picked(key, whole)
+        if picked is None:
+            return None
+        ranges, sizes, shape = picked
+        # As `view_moves`.
+        moves = below
+        if sizes is not None:
+            moves += ((Ops.SHRINK, ranges, sizes),)
+        if shape != (sizes or whole):
+            moves += ((Ops.RESHAPE, shape, shape),)
+        if len(moves) > _MOST_MOVES:
+            return None
+        made = blank(tensor.__class__)
+        made._device = device
+        stands_on_memory(made, value, moves, dtype, shape, entry)
+        # It has None and False.
+        if requires_grad is False:
+            made._requires_grad = False
+        if is_shared:
+            made._is_shared = True
+        made._alias = storage, path + len(moves) - len(below)
+        if len(moves) == len(below):
+            # All of it, which somebody may train or write to as to the tensor itself.
+            storage.note(made)
+        views.append(made)
+    return views
+
+
+def view_of_memory(tensor: Any, key: Any) -> Any | None:
+    """As `views_of_memory`, of one key."""
+    found = views_of_memory(tensor, (key,))
+    return None if found is None else found[0]
+
+
+def rows_of_memory(tensor: Any) -> list[Any] | None:
+    """The rows of a tensor in memory: `for row in x`."""
+    size = tensor.shape[0] if tensor.shape else 0
+    is_known = size.__class__ is int and size > 0
+    return views_of_memory(tensor, range(size)) if is_known else None
+
+
+def view_moves(key: Any, shape: tuple[Any, ...]) -> Moves | None:
+    """The moves by which `view_of_memory` looks at what `key` picks of a tensor of `shape`."""
+    whole = tuple(shape)
     picked = _picked(key, whole)
     if picked is None:
         return None
-    alias = tensor._alias or shared(tensor)
-    path = alias[1]
-    if path.__class__ is not int:
-        return None
-    ranges, sizes, shape = picked
-    depth = len(moves)
-    if sizes is not None:
-        moves += ((Ops.SHRINK, ranges, sizes),)
-    if shape != (sizes or whole):
-        moves += ((Ops.RESHAPE, shape, shape),)
-    if len(moves) > _MOST_MOVES:
-        return None
-    entry = composing.entry or call_site()
-    made = blank(tensor.__class__)
-    made._device = device_of(tensor)
-    stands_on_memory(made, value, moves, value.buffer.dtype, shape, (entry,))
-    made._requires_grad = False if tensor._requires_grad is False else None
-    made._is_shared = tensor._is_shared
-    made._alias = alias[0], path + len(moves) - depth
-    if depth == len(moves):
-        # All of it, which somebody may train or write to as to the tensor itself.
-        alias[0].note(made)
-    return made
+    ranges, sizes, left = picked
+    moves: Moves = () if sizes is None else ((Ops.SHRINK, ranges, sizes),)
+    return moves if left == (sizes or whole) else (*moves, (Ops.RESHAPE, left, left))
 
 
 def view_of_all(tensor: Any, key: Any) -> Any | None:

@@ -396,9 +396,15 @@ class Assignment(Algebra):
             if has_written(self, key, value) or take_slice(self, key, value):
                 return
         if has_tensor(key):
+            if writes.is_put_off(self):
+                # Else a loop of writes that nobody reads is one graph.
+                self.realize()
             made = self._written(key, value)
             with exclusive():
                 if writes.take_over(self, made):
+                    return
+                if made is not self and writes.can_wait_for_slice(self, made):
+                    writes.put_off(self, made)
                     return
             self._take("setitem", made, wants_grad=wants_grad)
             return

@@ -9,20 +9,22 @@ was keeps that.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 from tilegrad.base.dtype import DType, dtypes
 from tilegrad.ir.op import Ops
 from tilegrad.tensor.calls.uploads import can_upload, uploaded
-from tilegrad.tensor.handle.aliases import Away, is_alone, look, look_of_call, same_storage
+from tilegrad.tensor.handle.aliases import is_alone, look, look_of_call, same_storage
 from tilegrad.tensor.handle.core import Core, device_of
-from tilegrad.tensor.handle.replaced import exchange
+from tilegrad.tensor.handle.replaced import exchange, stands_on_memory
 from tilegrad.tensor.handle.threads import is_only_thread
 from tilegrad.tensor.handle.waiting import this_thread
 from tilegrad.tensor.storage import host_memory, writes
 from tilegrad.tensor.storage.host_readable import known_elements
+from tilegrad.tensor.views.in_memory import view_moves
 
-__all__ = ["has_written", "update_at_once", "write_at_once"]
+__all__ = ["become_memory", "has_written", "update_at_once", "write_at_once"]
 
 # Larger tensors, in bytes, are written to by kernels.
 _MOST_BYTES = 1 << 14
@@ -31,6 +33,9 @@ _DTYPES = frozenset({
     dtypes.float32, dtypes.float64, dtypes.int8, dtypes.int16, dtypes.int32, dtypes.int64,
     dtypes.uint8,
 })  # fmt: skip
+# Smaller numbers are rounded to any float dtype here without a word.
+_PLAIN = 1e30
+_WRITTEN = _DTYPES | {dtypes.bool}
 _MOVES = frozenset({Ops.RESHAPE, Ops.PERMUTE, Ops.SHRINK, Ops.FLIP, Ops.DETACH})
 
 
@@ -52,12 +57,26 @@ def write_at_once(tensor: Any, key: Any, value: Any) -> bool:
     return _take(tensor, array)
 
 
+def become_memory(tensor: Any) -> None:
+    """Let a small constant be memory before it is first written to: from then on it is written to
+    as any tensor is (`rows = torch.zeros(8, 3); rows[i] = row`).
+    """
+    if tensor._call is not None or not tensor._node.is_constant:
+        return
+    if (tensor._alias is None or tensor._alias[1] == 0) and is_alone(tensor) and _may_take(tensor):
+        array = _copied(tensor)
+        if array is not None:
+            _take(tensor, array)
+
+
 def update_at_once(view: Any, operation: Any, number: Any) -> bool:
     """Let `view`, a part of a tensor that has no other view, take what `operation`, which is one of
     `operator`'s, makes of it and `number`; as `write_at_once`.
     """
     alias = view._alias
     if not view._at_once or alias is None or alias[1] == 0 or view._requires_grad:
+        return False
+    if view.dtype not in _DTYPES:
         return False
     if operation.__name__ not in ("add", "sub", "mul") or view._symbols:
         return False
@@ -76,21 +95,39 @@ def update_at_once(view: Any, operation: Any, number: Any) -> bool:
         return False
     import numpy
 
-    moves = (look_of_call(view) or look(view)).moves
-    if not all(op in _MOVES for op, _ in moves):
-        return False
-    seen = _moved(array, moves)
+    moves: list[tuple[Ops, Any, tuple[int, ...]]] = []
+    seen = array
+    for op, arg in _moves_of(view):
+        if op not in _MOVES:
+            return False
+        seen = host_memory.moved(seen, op, arg)
+        if op is not Ops.DETACH:
+            moves.append((op, arg, seen.shape))
     if not numpy.may_share_memory(seen, array):
         # A reshape that copied.
         return False
     with numpy.errstate(all="ignore"):
         seen[...] = operation(seen, other)
-    made = uploaded(view, seen, view.dtype)
-    if made is None or not _take(whole, array):
+    if not _take(whole, array):
         return False
+    # The view looks at the new memory of the whole.
+    own = whole._call
+    made = object.__new__(view.__class__)
+    made._device = device_of(view)
+    stands_on_memory(made, own.value, (*own.moves, *moves), view.dtype, seen.shape, own.entry)
     exchange(view, made)
-    view._alias = alias[0], Away(whole.shape, tuple(moves))
+    view._alias = alias[0], len(moves)
     return True
+
+
+def _moves_of(view: Any) -> Sequence[tuple[Ops, Any]]:
+    """The moves from the storage of a view to the view."""
+    call, count = view._call, view._alias[1]
+    if call is not None and call.inputs is None and count.__class__ is int:
+        # As a rule: of memory that was never anything else.
+        if count <= len(call.moves):
+            return [(op, arg) for op, arg, _ in call.moves[len(call.moves) - count :]]
+    return (look_of_call(view) or look(view)).moves
 
 
 def _realize_without(whole: Any, view: Any) -> None:
@@ -112,18 +149,25 @@ def has_written(tensor: Any, key: Any, value: Any) -> bool:
     """
     if not isinstance(value, Core) or value is tensor or not same_storage(tensor, value):
         return False
-    view: Any = value
-    own, path = tensor._alias[1], view._alias[1]
-    size = math.prod(tensor.shape)
-    if own != 0 or not isinstance(path, Away) or size * tensor.dtype.itemsize > _MOST_BYTES:
+    own, call = tensor._call, value._call
+    if own is None or call is None or own.value is None or call.value is not own.value:
         return False
-    if path.shape != tensor.shape or not all(op in _MOVES for op, _ in path.moves):
+    if tensor._alias[1] != 0 or call.inputs is not None:
+        return False
+    count = len(own.moves)
+    moves = view_moves(key, own.shape)
+    if moves is not None:
+        return call.moves == (*own.moves, *moves)
+    if math.prod(own.shape) * tensor.dtype.itemsize > _MOST_BYTES:
         return False
     import numpy
 
-    indices = numpy.arange(size).reshape(tensor.shape)
+    indices: Any = numpy.arange(math.prod(own.shape)).reshape(own.shape)
+    seen = indices
+    for op, arg, _ in call.moves[count:]:
+        seen = host_memory.moved(seen, op, arg)
     try:
-        return numpy.array_equal(indices[key], _moved(indices, path.moves))
+        return call.moves[:count] == own.moves and numpy.array_equal(indices[key], seen)
     except (IndexError, TypeError):
         return False
 
@@ -137,7 +181,7 @@ def _may_take(tensor: Any) -> bool:
 def _is_fit(tensor: Any) -> bool:
     """As `_may_take`, of a tensor whose elements are known or may be computed now."""
     call = tensor._call
-    if tensor._requires_grad or tensor._symbols or tensor.dtype not in _DTYPES:
+    if tensor._requires_grad or tensor._symbols or tensor.dtype not in _WRITTEN:
         return False
     if call is not None and call.pool is not this_thread.pool:
         return False
@@ -151,43 +195,40 @@ def _number(value: Any, dtype: DType) -> Any | None:
     """A number, or a tensor without axes, as an array without axes, of a dtype that holds it. What
     waits is computed: the part that is written next would be another one, and so its graph.
     """
+    kind = value.__class__
+    if kind is float and dtype is dtypes.float32 and -_PLAIN < value < _PLAIN:
+        # Rounded as it is written, or beside elements of the dtype.
+        return value
     import numpy
 
-    kind = value.__class__
     if isinstance(value, Core):
         one: Any = value
         if one.dtype is not dtype or one.shape != () or one._requires_grad or one._symbols:
             return None
         found = known_elements(one)
         if found is None and can_upload(device_of(one)):
-            one.realize()
+            one._become_known()
             found = known_elements(one)
         return None if found is None else found.view(dtype.name)
     if dtype.is_float:
-        if kind is not int and kind is not float:
+        if kind is not int and kind is not float and kind is not bool:
             return None
         with numpy.errstate(over="ignore"):
             try:
                 return numpy.asarray(value, dtype.name)
             except OverflowError:
                 return None
-    return (
-        numpy.asarray(value, dtype.name)
-        if kind is int and dtype.min <= value <= dtype.max
-        else None
-    )
+    if dtype is dtypes.bool:
+        is_number = kind is bool or kind is int or kind is float
+        return numpy.asarray(value, bool) if is_number else None
+    is_whole = kind is bool or (kind is int and dtype.min <= value <= dtype.max)
+    return numpy.asarray(value, dtype.name) if is_whole else None
 
 
 def _copied(tensor: Any) -> Any | None:
     """The elements of a tensor, if they are known, as an array that nobody else has."""
     found = known_elements(tensor)
     return None if found is None else found.copy().view(tensor.dtype.name)
-
-
-def _moved(array: Any, moves: Any) -> Any:
-    for op, arg in moves:
-        array = host_memory.moved(array, op, arg)
-    return array
 
 
 def _take(tensor: Any, array: Any) -> bool:

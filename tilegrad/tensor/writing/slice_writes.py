@@ -30,7 +30,7 @@ from tilegrad.tensor.handle.device import canonical
 from tilegrad.tensor.handle.kinds import next_number
 from tilegrad.tensor.handle.waiting import Call, Input, Number, this_thread
 from tilegrad.tensor.storage import writes
-from tilegrad.tensor.writing.at_once import write_at_once
+from tilegrad.tensor.writing.at_once import become_memory, write_at_once
 
 __all__ = ["take_slice"]
 
@@ -108,6 +108,7 @@ def take_slice(tensor: Any, key: Any, value: Any) -> bool:
         return True
     if found is None:
         return False
+    become_memory(tensor)
     is_result = writes.is_result(tensor)
     if is_result and _is_deep(tensor._call):
         tensor.realize()

@@ -1,0 +1,127 @@
+"""The short way of a read to a graph that comes often: no other tensor has to do with it.
+
+The long way (`running`, `engine.realize`) asks what a run concerns beside its root: tensors that
+hold or need a value on the way, gradients that wait, parameters that are no memory yet, assignments
+that take their value with the next run, views of what is overwritten. Of a graph whose short way is
+known (`engine.realize.short_runs`) nearly all of these are absent in nearly all runs. Here each is
+asked in the cheapest way that can say no; where one says yes, the long way has it.
+"""
+
+from __future__ import annotations
+
+import weakref
+from itertools import compress
+from operator import attrgetter
+from typing import Any
+
+from tilegrad.base.config import current_config
+from tilegrad.base.errors import InternalError
+from tilegrad.engine.realize import realize as engine
+from tilegrad.engine.realize.known_graphs import Matched, known_request, matched
+from tilegrad.engine.realize.short_runs import ShortRun
+from tilegrad.engine.run.run import record_of_thread
+from tilegrad.ir.queries import base_of
+from tilegrad.ir.uop import UOp
+from tilegrad.tensor.handle.aliases import hold
+from tilegrad.tensor.handle.core import device_of
+from tilegrad.tensor.handle.living import (
+    Owner,
+    by_identity,
+    grown_up,
+    holders_of,
+    owners,
+    with_nodes_made,
+    with_variables,
+)
+from tilegrad.tensor.handle.tracing import transforms
+from tilegrad.tensor.handle.waiting import this_thread
+from tilegrad.tensor.storage import running
+from tilegrad.tensor.storage.past import Past, pasts
+
+__all__ = ["realize_shortly"]
+
+_users = attrgetter("users")
+
+
+def realize_shortly(tensor: Any) -> bool:
+    """Compute `tensor`, whose nodes are made, if the short way of its graph is known and serves;
+    whether it did: then it is memory. The caller is the only one who runs anything.
+    """
+    call = tensor._call
+    root: UOp | None = tensor._node if call is None else call.node
+    if root is None or tensor._requires_grad or tensor._symbols:
+        return False
+    if root.holders.__class__ is list and len(holders_of(root)) > 1:
+        return False
+    match = matched((root,), engine.memory_of)
+    if match is None:
+        return False
+    graph = match.graph
+    short: ShortRun | None = graph.short
+    if short is None or _is_special() or device_of(tensor) != short.device:
+        return False
+    nodes = match.found[0]
+    reached: list[int] | None = graph.notes.get(short.root)
+    if reached is None:
+        return False
+    memory = None
+    if _is_alone(match, short):
+        if current_config().TEMPLATES > 1:
+            _compare(root, match)
+        memory = short.launch(root, nodes)
+    if memory is None:
+        short.miss(graph)
+        return False
+    base = base_of(memory)
+    if root.dtype.is_float:
+        pasts[base.arg.slot] = Past.over(root, [nodes[each] for each in reached], base)
+    owners[base] = Owner(tensor)
+    tensor._previous = (*tensor._earlier_references(), weakref.ref(root))
+    hold(tensor, memory, is_computed=True)
+    return True
+
+
+def _is_special() -> bool:
+    """Whether something is to be taken care of that graphs do not tell."""
+    if transforms.depth or this_thread.stand_ins or record_of_thread() is not None:
+        return True
+    if len(with_variables) or running.has_waiting() or running.gradients():
+        return True
+    for reference in this_thread.pool.waiting:
+        tensor = reference()
+        if tensor is not None and (call := tensor._call) is not None and call.is_write:
+            return True
+    return False
+
+
+def _is_alone(match: Matched, short: ShortRun) -> bool:
+    """Whether no tensor alive, but for that of the root, is or needs a value of the graph. The
+    graphs of young tensors go into the index of users, as before any run.
+    """
+    nodes, members = match.found
+    if match.aliases or any(map(holders_of, match.watched)):
+        return False
+    with_nodes_made()
+    for reference in [*by_identity.values()]:
+        tensor = reference()
+        if tensor is not None and (node := tensor.uop) not in members:
+            engine.index(node)
+            grown_up(tensor, node)
+    return not any(map(_users, compress(nodes, short.inside)))
+
+
+def _compare(root: UOp, match: Matched) -> None:
+    """Hold what was found to what the long way finds."""
+    short: ShortRun = match.graph.short
+    request = known_request([root], engine.memory_of)
+    if (
+        request is None
+        or [*request.nodes] != [*match.found[0]]
+        or request.lost()
+        or [*running.retained_of(request)]
+        or request.roots != [short.root]
+    ):
+        raise InternalError(
+            f"realize: the short way of a graph of {len(match.found[0])} nodes is not its long way",
+            root=repr(root),
+        )
