@@ -323,6 +323,18 @@ def test_a_launch_that_fails(
     assert "CommandBuffer" not in fake.alive()
 
 
+@pytest.mark.parametrize("code", [4, 11], ids=["access revoked", "removed"])
+def test_a_lost_gpu_says_what_to_do(fake: FakeMetal, runtime: MetalRuntime, code: int) -> None:
+    program, memory = runtime.load("add", KERNEL), runtime.allocate(64)
+    fake.fails = ("Device removed", code)
+    runtime.launch(program, [memory, memory, memory], [1], (1, 1, 1), (4, 1, 1))
+    with pytest.raises(DeviceError, match="Apple M9: the device is lost: Device removed") as caught:
+        runtime.synchronize()
+    assert caught.value.details["kernel"] == "add"
+    assert "start the process anew" in caught.value.details["remedy"]
+    assert "CommandBuffer" not in fake.alive()
+
+
 def test_too_many_lanes(fake: FakeMetal, runtime: MetalRuntime) -> None:
     fake.lanes = 64
     program, memory = runtime.load("add", KERNEL), runtime.allocate(64)

@@ -23,6 +23,9 @@ __all__ = ["MetalQueue"]
 _SHARED = 0
 # MTLCommandBufferStatusCompleted and Error, and of its errors MTLCommandBufferErrorOutOfMemory.
 _COMPLETED, _FAILED, _NO_ROOM = 4, 5, 8
+# MTLCommandBufferErrorAccessRevoked, of a process whose kernels failed too often, and
+# DeviceRemoved.
+_LOST = frozenset({4, 11})
 # MTLResourceUsageRead and Write.
 _READ_AND_WRITE = 3
 # A queue holds 64 command buffers; a launch beyond them would wait for the first.
@@ -271,10 +274,17 @@ class MetalQueue:
 
     def _failure(self, name: str, error: int) -> DeviceError | OutOfMemoryError:
         said = self.objc.description(error) or "no message"
-        if error and self.objc.send(error, "code", result=Count) == _NO_ROOM:
+        code = self.objc.send(error, "code", result=Count) if error else 0
+        if code == _NO_ROOM:
             return OutOfMemoryError(
                 f"{self.title} has no room: {said}",
                 kernel=name,
                 remedy="free tensors that are no longer needed, or use smaller batches",
+            )
+        if code in _LOST:
+            return DeviceError(
+                f"{self.title}: the device is lost: {said}",
+                kernel=name,
+                remedy="tensors on it are gone: start the process anew",
             )
         return DeviceError(f"{self.title}: {name}: {said}")
