@@ -79,7 +79,8 @@ def within_buffers(
         return found
     reads: dict[UOp, dict[UOp, int]] = {}
     for node, target in targets.items():
-        own = _bindings(node, target)
+        # What is not stored is on the way to one result, whose size is not known here.
+        own = _bindings(node, target) if node in stored else 1
         while True:
             needed: dict[UOp, int] = {}
             for source in node.src:
@@ -95,7 +96,7 @@ def within_buffers(
             found[base] = Reason.TOO_LARGE
             _read_from_memory(base, node, reads, _bindings(base, target))
         is_memory = node in found or node.op is Ops.BUFFER
-        reads[node] = {node: own} if is_memory else needed
+        reads[node] = {node: _bindings(node, target)} if is_memory else needed
     return found
 
 
