@@ -326,27 +326,6 @@ def test_a_buffer_of_more_bytes_than_a_binding_holds_is_bound_in_slices(dtype: s
             assert x.flip(0).pad(((3, 2),)).tolist() == [0] * 3 + values[::-1].tolist() + [0] * 2
 
 
-def test_a_kernel_whose_slices_are_more_than_an_adapter_binds_is_split(
-    runtime: WebGPURuntime, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Twelve operands of four slices each, of 32 that a kernel may bind, and an update of six."""
-    monkeypatch.setattr(
-        runtime, "limits", {**runtime.limits, "max-storage-buffer-binding-size": 1024}
-    )
-    values = np.random.default_rng(5).standard_normal((12, 1024)).astype(np.float32)
-    with with_small_bindings():
-        xs = [on(row, SMALL).realize() for row in values]
-        total = xs[0]
-        for x in xs[1:]:
-            total = total + x
-        np.testing.assert_allclose(total.numpy(), values.sum(0), atol=1e-5)
-        for weight, slope in zip(xs[:6], xs[6:]):
-            weight.assign(weight - slope * 0.5)
-        Tensor.realize(*xs[:6])
-        found = np.stack([x.numpy() for x in xs[:6]])
-    np.testing.assert_allclose(found, values[:6] - values[6:] * 0.5, atol=1e-6)
-
-
 @pytest.mark.parametrize("dtype", ["float32", "int32", "uint8"])
 def test_rows_of_a_buffer_in_slices_that_meet_are_added(dtype: str) -> None:
     """Of dtypes with and without atomics."""
