@@ -161,6 +161,9 @@ def metal_target(has_matrix_units: bool = True) -> Target:
         shared_bytes=32 << 10,
         has_locals=True,
         block_lanes=1024,
+        # Of 31 entries of a kernel's argument table (Metal feature set tables); each of its
+        # integers takes one, too.
+        most_buffers=24,
         cache_bytes=(8 << 10, 8 << 20),
         matrix_units=tuple(simdgroup(*pair) for pair in pairs) if has_matrix_units else (),
         # Its own is x - y * trunc(x / y), rounded.

@@ -92,6 +92,15 @@ class MatrixUnit:
         return index ^ row % self.group_rows * (self.row_elements // self.group_rows)
 
 
+def slices_of(nbytes: int, bound_bytes: int) -> int:
+    """How many bindings a buffer is, if one holds `bound_bytes`, or any number if that is 0: slices
+    of a power of two.
+    """
+    if not bound_bytes or nbytes <= bound_bytes:
+        return 1
+    return -(-nbytes // (1 << bound_bytes.bit_length() - 1))
+
+
 @dataclass(frozen=True)
 class Timing:
     """How long things take, in cycles of one core or multiprocessor.

@@ -67,10 +67,12 @@ def test_a_row_that_fails_does_not_end_the_run(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(gpu, "rows", lambda: few)
     monkeypatch.setattr(gpu, "_SAMPLE_SECONDS", 1e-4)
     left_out: list[str] = []
-    found = gpu.compared("CPU", gpu.Clock(60), left_out)
+    kept: list[Any] = []
+    found = gpu.compared("CPU", gpu.Clock(60), left_out, kept.append)
     assert found["b"]["tilegrad"] == {"failed": "MemoryError: no room"}
     assert found["c"]["tilegrad"]["median"] > 0
     assert found["without_torch"] == "none"
+    assert len(kept) == 5 and kept[-1] == found, "after two kinds of launch and each of three rows"
     assert not left_out
 
 
@@ -80,8 +82,68 @@ def test_rows_that_time_has_run_out_for_are_named(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(gpu, "rows", lambda: [gpu.Row("late", "sum", {"size": 8})])
     monkeypatch.setattr(gpu, "_SAMPLE_SECONDS", 1e-4)
     left_out: list[str] = []
-    gpu.compared("CPU", gpu.Clock(-1), left_out)
-    assert left_out == ["late"]
+    gpu.compared("CPU", gpu.Clock(-1), left_out, lambda found: None)
+    assert left_out == ["launch", "launch in a graph", "late"]
+
+
+class _Slow:
+    """A clock that shows one second less with each look at it."""
+
+    def __init__(self, seconds: float):
+        self._left = seconds
+
+    @property
+    def left(self) -> float:
+        self._left -= 1
+        return self._left
+
+
+def test_a_slow_row_ends_with_the_time() -> None:
+    """One call behind the end at most, and no half of a measurement."""
+    runs: list[int] = []
+    with pytest.raises(gpu.TimeUpError):
+        gpu.measured(lambda: runs.append(1), lambda: None, _Slow(3))
+    assert len(runs) == 3
+    runs.clear()
+    found = gpu.measured(lambda: runs.append(1), lambda: None, _Slow(4.5))
+    assert len(runs) == 4 and found["median"] == found["least"] > 0
+
+
+def test_what_was_measured_is_there_when_a_driver_ends_the_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Ending(_Quick):
+        def make(self, row: Any, arrays: Any) -> Any:
+            if row.name == "b":
+                raise KeyboardInterrupt
+            return super().make(row, arrays)
+
+    few = [gpu.Row(name, "copy", {"rows": 8, "columns": 8}, nbytes=512.0) for name in "ab"]
+    monkeypatch.setattr(gpu, "refusals", dict)
+    monkeypatch.setattr(gpu, "conformance", lambda device, clock: {"ran": 0})
+    monkeypatch.setattr(gpu, "Ours", lambda device: Ending())
+    monkeypatch.setattr(gpu, "Theirs", lambda device: Ending())
+    monkeypatch.setattr(gpu, "rows", lambda: few)
+    monkeypatch.setattr(gpu, "_SAMPLE_SECONDS", 1e-4)
+    out = tmp_path / "gpu.json"
+    with pytest.raises(KeyboardInterrupt):
+        gpu.main(["--device", "CPU", "--out", str(out)])
+    found = json.loads(out.read_text())
+    assert found["rows"]["a"]["torch"]["median"] > 0 and "b" not in found["rows"]
+    assert not found["is_whole"]
+    assert set(found["marks"]) == {"a, of the pace of PyTorch", "seconds of a kernel in a graph"}
+
+
+def test_marks_are_of_what_both_have_measured() -> None:
+    found = {
+        "product 1024 float16": {"tilegrad": {"median": 2.0}, "torch": {"median": 1.0}},
+        "product 2048 float16": {"tilegrad": {"failed": "no room"}, "torch": {"median": 1.0}},
+        "launch in a graph": {"tilegrad": {"median": 2e-6}},
+    }
+    assert gpu.marks(found) == {
+        "product 1024 float16, of the pace of PyTorch": {"wanted": 0.9, "found": 0.5},
+        "seconds of a kernel in a graph": {"wanted": 3e-6, "found": 2e-6},
+    }
 
 
 @pytest.mark.parametrize("row", list(gpu.rows()), ids=lambda row: row.name)

@@ -18,20 +18,17 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+from tests.device.fake_metal_commands import IndirectCommands, Range, Size, Thing
 from tests.device.shim.device import SHIMS, ShimRuntime
 from tilegrad.runtime.objective_c import ObjectiveC
 
-__all__ = ["FakeMetal", "Thing"]
+__all__ = ["FakeMetal"]
 
 # jmp *%rsi, and br x1: the second argument is the selector.
 _JUMPS = {"x86_64": b"\xff\xe6", "arm64": b"\x20\x00\x1f\xd6", "aarch64": b"\x20\x00\x1f\xd6"}
 IS_KNOWN = platform.machine() in _JUMPS
 
 _Id, _Count, _Double = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_double
-
-
-class Size(ctypes.Structure):
-    _fields_ = [(name, ctypes.c_size_t) for name in ("width", "height", "depth")]
 
 
 # The methods that Apple documents (Metal, Foundation), by what they give and take.
@@ -50,7 +47,27 @@ METHODS: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "newLibraryWithSource:options:error:": (_Id, (_Id, _Id, ctypes.POINTER(_Id))),
     "newFunctionWithName:": (_Id, (_Id,)),
     "newComputePipelineStateWithFunction:error:": (_Id, (_Id, ctypes.POINTER(_Id))),
+    "respondsToSelector:": (ctypes.c_bool, (_Id,)),
+    "supportsFamily:": (ctypes.c_bool, (ctypes.c_ssize_t,)),
+    "setComputeFunction:": (None, (_Id,)),
+    "setSupportIndirectCommandBuffers:": (None, (ctypes.c_bool,)),
+    "newComputePipelineStateWithDescriptor:options:reflection:error:": (
+        _Id,
+        (_Id, _Count, ctypes.POINTER(_Id), ctypes.POINTER(_Id)),
+    ),
     "maxTotalThreadsPerThreadgroup": (_Count, ()),
+    "setCommandTypes:": (None, (_Count,)),
+    "setInheritPipelineState:": (None, (ctypes.c_bool,)),
+    "setInheritBuffers:": (None, (ctypes.c_bool,)),
+    "setMaxKernelBufferBindCount:": (None, (_Count,)),
+    "newIndirectCommandBufferWithDescriptor:maxCommandCount:options:": (_Id, (_Id, _Count, _Count)),
+    "indirectComputeCommandAtIndex:": (_Id, (_Count,)),
+    "reset": (None, ()),
+    "setBarrier": (None, ()),
+    "setKernelBuffer:offset:atIndex:": (None, (_Id, _Count, _Count)),
+    "concurrentDispatchThreadgroups:threadsPerThreadgroup:": (None, (Size, Size)),
+    "useResources:count:usage:": (None, (ctypes.POINTER(_Id), _Count, _Count)),
+    "executeCommandsInBuffer:withRange:": (None, (_Id, Range)),
     "commandBuffer": (_Id, ()),
     "computeCommandEncoder": (_Id, ()),
     "setComputePipelineState:": (None, (_Id,)),
@@ -69,14 +86,7 @@ METHODS: dict[str, tuple[Any, tuple[Any, ...]]] = {
 }
 
 
-class Thing:
-    """An object: its class, how often it is held, and what it knows."""
-
-    def __init__(self, kind: str, **facts: Any):
-        self.kind, self.count, self.facts = kind, 1, facts
-
-
-class FakeMetal:
+class FakeMetal(IndirectCommands):
     """One GPU. `calls` are the messages in their order: class and selector.
 
     Args:
@@ -85,6 +95,8 @@ class FakeMetal:
         refuses: what the compiler says against every text.
         fails: description and code of the error of every launch.
         room: bytes of all buffers.
+        family: the newest family of the GPU; 0 on a system that knows of none.
+        indirect: the most commands of an indirect command buffer; 0 where no kernel can be one.
     """
 
     def __init__(
@@ -95,9 +107,11 @@ class FakeMetal:
         refuses: str = "",
         fails: tuple[str, int] | None = None,
         room: int = 1 << 28,
+        family: int = 1009,
+        indirect: int = 1 << 14,
     ):
         self.has_gpu, self.lanes, self.refuses, self.fails = has_gpu, lanes, refuses, fails
-        self.room = room
+        self.room, self.family, self.indirect = room, family, indirect
         self.calls: list[tuple[str, str]] = []
         self.wrong: list[str] = []
         self.things: dict[int, Thing] = {}
@@ -106,6 +120,7 @@ class FakeMetal:
         self._folder = tempfile.TemporaryDirectory()
         self._shim = ShimRuntime(SHIMS["METAL"], Path(self._folder.name))
         self._callbacks: dict[str, Any] = {}
+        self._selectors: dict[int, str] = {}
         self._code = mmap.mmap(-1, mmap.PAGESIZE, prot=7)
         self._code.write(_JUMPS[platform.machine()])
         self.objc = ObjectiveC(self._runtime(), self)
@@ -155,7 +170,9 @@ class FakeMetal:
 
             done = (lambda *all_: (method(*all_), None)[1]) if result is None else method
             self._callbacks[selector] = ctypes.CFUNCTYPE(result, _Id, _Id, *types)(done)
-        return ctypes.cast(self._callbacks[selector], _Id).value
+        number = ctypes.cast(self._callbacks[selector], _Id).value
+        self._selectors[number or 0] = selector
+        return number
 
     def _push(self) -> int:
         self._pools.append([])
@@ -269,7 +286,32 @@ class FakeMetal:
     def do_newComputePipelineStateWithFunction_error_(
         self, this: int, thing: Thing, function: int, error: Any
     ) -> int:
-        return self.made("ComputePipelineState", **self.thing(function).facts)
+        return self.made("ComputePipelineState", indirect=False, **self.thing(function).facts)
+
+    def do_respondsToSelector_(self, this: int, thing: Thing, selector: int) -> bool:
+        name = self._selectors[selector]
+        return name in METHODS and (bool(self.family) or name != "supportsFamily:")
+
+    def do_supportsFamily_(self, this: int, thing: Thing, family: int) -> bool:
+        return family <= self.family
+
+    def do_setComputeFunction_(self, this: int, thing: Thing, function: int) -> None:
+        assert thing.kind == "MTLComputePipelineDescriptor"
+        thing.facts["function"] = self.thing(function)
+
+    def do_setSupportIndirectCommandBuffers_(self, this: int, thing: Thing, is_: bool) -> None:
+        thing.facts["indirect"] = is_
+
+    def do_newComputePipelineStateWithDescriptor_options_reflection_error_(
+        self, this: int, thing: Thing, descriptor: int, options: int, reflection: Any, error: Any
+    ) -> int:
+        facts = self.thing(descriptor).facts
+        if facts["indirect"] and not self.indirect:
+            text = "Compute function cannot be used with indirect command buffers"
+            error[0] = self.autoreleased("Error", text=text, code=3)
+            return 0
+        made: dict[str, Any] = {**facts["function"].facts, "indirect": facts["indirect"]}
+        return self.made("ComputePipelineState", **made)
 
     def do_maxTotalThreadsPerThreadgroup(self, this: int, thing: Thing) -> int:
         return self.lanes
@@ -283,7 +325,10 @@ class FakeMetal:
         return self.autoreleased("ComputeCommandEncoder", commands=thing, arguments={})
 
     def do_setComputePipelineState_(self, this: int, thing: Thing, pipeline: int) -> None:
-        thing.facts["pipeline"] = self.thing(pipeline)
+        if thing.kind == "IndirectComputeCommand":
+            self._command(thing)["pipeline"] = pipeline
+        else:
+            thing.facts["pipeline"] = self.thing(pipeline)
 
     def do_setBuffer_offset_atIndex_(
         self, this: int, thing: Thing, buffer: int, offset: int, index: int
@@ -322,13 +367,13 @@ class FakeMetal:
         for each in [*self.things.values()]:
             if each.kind == "CommandBuffer" and each.facts["state"] == "committed":
                 each.facts["state"] = "failed" if self.fails else "completed"
-                for pipeline, arguments, sizes in each.facts["work"]:
-                    if not self.fails:
-                        self._run(pipeline, arguments, sizes)
+                for work in each.facts["work"] if not self.fails else ():
+                    run = self.run_indirect if isinstance(work[0], int) else self.run
+                    run(*work)
             if each is thing:
                 break
 
-    def _run(self, pipeline: Thing, arguments: list[Any], sizes: list[Any]) -> None:
+    def run(self, pipeline: Thing, arguments: list[Any], sizes: list[Any]) -> None:
         facts = pipeline.facts
         if "program" not in facts:
             text = facts["source"].partition("\n")[2]

@@ -315,6 +315,9 @@ def test_a_block_with_more_lanes_than_a_kernel_is_made_for_is_refused(
     with pytest.raises(DeviceError, match=f"{program.name}: 1025 lanes in a block") as caught:
         runtime.launch(program, [0, 0], [], (1, 1, 1), (1025, 1, 1))
     assert caught.value.details["limit"] == f"{program.lanes} of this kernel"
+    with pytest.raises(DeviceError, match="4294967300 lanes along an axis") as caught:
+        runtime.launch(program, [0, 0], [], ((1 << 30) + 1, 1, 1), (4, 1, 1))
+    assert caught.value.details["limit"] == "4294967295 in one launch"
     assert program.lanes <= 1024 and len(gpu.packets) == before
 
 

@@ -95,10 +95,13 @@ def test_a_training_step_and_its_capture(device: str) -> None:
 
 
 @pytest.mark.row("M7.7", "P.8")
-def test_the_order_of_calls(runtime: MetalRuntime, fake: FakeMetal) -> None:
+def test_the_order_of_calls() -> None:
     """Device, library, function, pipeline; then queue, command buffer, encoder, arguments,
-    dispatch, end, commit, wait.
+    dispatch, end, commit, wait. Of a GPU before the M3.
     """
+    fake = FakeMetal(family=1008)
+    runtime = metal.opened("METAL", fake.objc).runtime
+    fake.calls.clear()
     program = runtime.load("add", KERNEL)
     first, second = runtime.allocate(64), runtime.allocate(64)
     fake.calls = [call for call in fake.calls if "String" not in call[0] + call[1]]
@@ -137,6 +140,7 @@ def test_the_order_of_calls(runtime: MetalRuntime, fake: FakeMetal) -> None:
             ("CommandBuffer", "GPUEndTime"),
             ("CommandBuffer", "release"),
         ]
+    assert not fake.wrong
 
 
 @runs
@@ -316,6 +320,18 @@ def test_a_launch_that_fails(
     with pytest.raises(kind, match="Caused GPU Timeout Error"):
         runtime.synchronize()
     runtime.synchronize()
+    assert "CommandBuffer" not in fake.alive()
+
+
+@pytest.mark.parametrize("code", [4, 11], ids=["access revoked", "removed"])
+def test_a_lost_gpu_says_what_to_do(fake: FakeMetal, runtime: MetalRuntime, code: int) -> None:
+    program, memory = runtime.load("add", KERNEL), runtime.allocate(64)
+    fake.fails = ("Device removed", code)
+    runtime.launch(program, [memory, memory, memory], [1], (1, 1, 1), (4, 1, 1))
+    with pytest.raises(DeviceError, match="Apple M9: the device is lost: Device removed") as caught:
+        runtime.synchronize()
+    assert caught.value.details["kernel"] == "add"
+    assert "start the process anew" in caught.value.details["remedy"]
     assert "CommandBuffer" not in fake.alive()
 
 

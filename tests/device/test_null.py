@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tilegrad import Context, Device, Tensor
+from tilegrad import Context, Device, Tensor, Variable
 from tilegrad.base.errors import DeviceError
 from tilegrad.base.trace import counters
 from tilegrad.tools.show import run_recorded
@@ -24,6 +24,8 @@ HEADS = {
     "AMD:gfx942": ("define amdgpu_kernel void", "call i32 @llvm.amdgcn.workitem.id.x()"),
     "NV": (".visible .entry r_", "%tid.x"),
     "NV:sm_90": (".target sm_90\n", "%tid.x"),
+    "NV:sm_100a": (".target sm_100a\n", "%tid.x"),
+    "WEBGPU": ("@compute", "local_invocation_id"),
     "CLANG": ("void r_", "entry_of_r_"),
 }
 
@@ -54,6 +56,46 @@ def test_the_architecture_decides_what_the_text_has(capsys: pytest.CaptureFixtur
             x.matmul(x, dtype="float").realize()
         found[arch] = set(re.findall(r"m16n8k\d+", capsys.readouterr().out))
     assert found == {"sm_70": set(), "sm_75": {"m16n8k8"}, "sm_80": {"m16n8k16"}}
+
+
+# Parameters of a kernel: 31 entries of Metal's argument table, 4096 bytes of CUDA's (CUDA C++
+# Programming Guide, function parameters), and 1024 that OpenCL promises (CL_DEVICE_MAX_PARAMETER_
+# SIZE). WebGPU promises eight buffers; its integers are in one of another kind.
+MOST = {"METAL": 31, "CUDA": 512, "NV": 512, "CL": 128, "WEBGPU": 8}
+
+
+@pytest.mark.parametrize("name", MOST)
+def test_no_kernel_takes_more_than_the_device_binds(
+    name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A sum of 600 tensors, of which some begin where the run says, and an update of 60."""
+    device = f"NULL:{name}"
+    many = [Tensor.empty(64, device=device).realize() for _ in range(600)]
+    long = [Tensor.empty(128, device=device).realize() for _ in range(4)]
+    starts = [Variable(f"i{number}", 0, 64).bind(7) for number in range(4)]
+    weights, slopes = many[:60], many[60:120]
+    capsys.readouterr()
+    with Context(DEBUG=4, DISABLE_COMPILER_CACHE=1, TEMPLATES=1, SEGMENTS=1):
+        moved = [x[start : start + 64] for x, start in zip(long, starts)]
+        sum(moved + many, Tensor.zeros(64, device=device)).realize()
+        for weight, slope in zip(weights, slopes):
+            weight.assign(weight - slope * 0.1)
+        Tensor.realize(*weights)
+    printed = capsys.readouterr().out
+    pattern = {
+        "METAL": r"^kernel void \w+\((.*?), uint3 gid",
+        "CUDA": r"^extern \"C\" .*?\) \w+\((.*)\) {$",
+        "NV": r"^\.visible \.entry \w+\((.*?)\)",
+        "CL": r"^__kernel void .*?(\(.*\)) {$",
+        "WEBGPU": r"((?:^@group\(0\).*\n)+)",
+    }[name]
+    mark = "@group" if name == "WEBGPU" else ","
+    counts = [
+        found.count(mark) + (name != "WEBGPU")
+        for found in re.findall(pattern, printed, re.M | re.S if name == "NV" else re.M)
+    ]
+    assert len(counts) > 2 and max(counts) > MOST["WEBGPU"] // 2
+    assert max(counts) <= MOST[name]
 
 
 @pytest.mark.row("S1.5", "S1.6")

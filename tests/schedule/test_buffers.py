@@ -77,3 +77,24 @@ def test_updates_are_joined_only_as_far_as_there_are_buffers() -> None:
 
 def test_what_fits_is_one_kernel() -> None:
     assert len(kernels(plan(chain(operands(7)), target=limited()))) == 1
+
+
+def test_a_buffer_that_is_bound_in_slices_counts_for_each() -> None:
+    """A buffer has 256 bytes, and a binding takes 100, so slices of 64: four for each buffer."""
+    target = replace(limited(16), bound_bytes=100)
+    for build in (chain, tree, moved_tree):
+        found = kernels(plan(build(operands(32)), target=target))
+        assert max(len(item.buffers) for item in found) <= 4
+    few = kernels(plan(chain(operands(32)), target=replace(target, bound_bytes=256)))
+    assert max(len(item.buffers) for item in few) == 16
+
+
+def test_updates_are_joined_only_as_far_as_slices_are_bound() -> None:
+    parameters = [Tensor.zeros(64).contiguous().realize() for _ in range(6)]
+    slopes = [Tensor.empty(64) for _ in parameters]
+    for parameter, slope in zip(parameters, slopes, strict=True):
+        parameter.assign(parameter - slope * 0.1)
+    target = replace(limited(16), bound_bytes=128)
+    found = kernels(plan(*parameters, target=target))
+    assert max(len(item.buffers) for item in found) * 2 <= 16
+    assert len(found) < len(parameters)

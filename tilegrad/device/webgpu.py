@@ -460,11 +460,14 @@ class WebGPURuntime(Runtime):
 
 def _target(runtime: WebGPURuntime) -> Target:
     limits, features = runtime.limits, runtime.features
+    # A processor shares its cache anyway, and runs what stands between two barriers lane by lane.
+    is_processor = runtime.adapter.info["adapter_type"] == "CPU"
+    shared_bytes = 0 if is_processor else int(limits["max-compute-workgroup-storage-size"])
     return webgpu_target(
         has_half=_HALF in features,
         has_double=all(name in features for name in _DOUBLE),
         block_lanes=min(int(limits["max-compute-invocations-per-workgroup"]), _MOST_LANES),
-        shared_bytes=min(int(limits["max-compute-workgroup-storage-size"]), _MOST_SHARED),
+        shared_bytes=min(shared_bytes, _MOST_SHARED),
         most_buffers=min(int(limits["max-storage-buffers-per-shader-stage"]), _MOST_BUFFERS),
         bound_bytes=int(limits["max-storage-buffer-binding-size"]),
     )

@@ -55,6 +55,8 @@ _TOPOLOGY = "/sys/class/kfd/kfd/topology/nodes"
 
 _PACKET = struct.Struct("<2H3HH3I2I3QQ")
 _PACKETS, _ARGUMENT_BYTES = 1024, 1024
+# A packet counts the lanes along an axis in 32 bits.
+_MOST_LANES = (1 << 32) - 1
 # A dispatch that waits for the packet before it, and whose memory all agents see before and after.
 _HEADER = 2 | 1 << 8 | 2 << 9 | 2 << 11
 _DIMENSIONS = 3
@@ -321,6 +323,14 @@ class KfdRuntime(Runtime):
                 f"{program.name}: {math.prod(local_size)} lanes in a block, local size "
                 f"{tuple(local_size)}",
                 limit=f"{program.lanes} of this kernel",
+            )
+        widths = [blocks * lanes for blocks, lanes in zip(global_size, local_size)]
+        if max(widths) > _MOST_LANES:
+            raise DeviceError(
+                f"{program.name}: {max(widths)} lanes along an axis, in blocks of "
+                f"{tuple(local_size)}",
+                limit=f"{_MOST_LANES} in one launch",
+                remedy="use smaller batches, or several tensors",
             )
         if len(words) > _ARGUMENT_BYTES:
             raise DeviceError(

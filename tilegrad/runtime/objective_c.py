@@ -54,6 +54,20 @@ class ObjectiveC:
         """The class object of a class."""
         return int(self._runtime.objc_getClass(name.encode()) or 0)
 
+    def text(self, string: int) -> str:
+        """The characters of an NSString."""
+        found = self.send(string, "UTF8String", result=ctypes.c_char_p) if string else b""
+        return (found or b"").decode(errors="replace")
+
+    def description(self, error: int) -> str:
+        """What an NSError says."""
+        return self.text(self.send(error, "localizedDescription")) if error else ""
+
+    def answers(self, receiver: int, selector: str) -> bool:
+        """Whether an object has a method: to send what it has not ends the process."""
+        number = Object(self._runtime.sel_registerName(selector.encode()))
+        return bool(self.send(receiver, "respondsToSelector:", number, result=ctypes.c_bool))
+
     @contextmanager
     def pool(self) -> Iterator[None]:
         """What is autoreleased inside is given back at the end."""

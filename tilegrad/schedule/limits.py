@@ -9,8 +9,15 @@ from collections.abc import Set
 from tilegrad.ir.op import Ops
 from tilegrad.ir.queries import base_of
 from tilegrad.ir.uop import UOp
-from tilegrad.schedule.cost import MOST_INSTRUCTIONS, TargetOf, elements, instructions_of
+from tilegrad.schedule.cost import (
+    MOST_INSTRUCTIONS,
+    TargetOf,
+    elements,
+    instructions_of,
+    nbytes,
+)
 from tilegrad.schedule.reason import Reason
+from tilegrad.target import Target, slices_of
 
 __all__ = ["cut_large", "within_buffers"]
 
@@ -67,27 +74,46 @@ def within_buffers(
     of the sources of a value that would read too many, those that read most.
     """
     found = dict(stored)
-    limits = {node: target_of(node).most_buffers for node in nodes if node.op is not Ops.SINK}
-    if not any(limits.values()):
+    targets = {node: target_of(node) for node in nodes if node.op is not Ops.SINK}
+    if not any(target.most_buffers for target in targets.values()):
         return found
-    reads: dict[UOp, frozenset[UOp]] = {}
-    for node, most in limits.items():
+    reads: dict[UOp, dict[UOp, int]] = {}
+    for node, target in targets.items():
+        # What is not stored is on the way to one result, whose size is not known here.
+        own = _bindings(node, target) if node in stored else 1
         while True:
-            needed = frozenset[UOp]().union(*(reads[source] for source in node.src))
-            if not most or len(needed) <= most - 1:
+            needed: dict[UOp, int] = {}
+            for source in node.src:
+                needed |= reads[source]
+            if not target.most_buffers or sum(needed.values()) <= target.most_buffers - own:
                 break
-            base = max((base_of(source) for source in node.src), key=lambda each: len(reads[each]))
+            base = max(
+                (base_of(source) for source in node.src),
+                key=lambda each: sum(reads[each].values()),
+            )
             if len(reads[base]) < 2:
                 break
             found[base] = Reason.TOO_LARGE
-            _read_from_memory(base, node, reads)
-        reads[node] = frozenset({node}) if node in found or node.op is Ops.BUFFER else needed
+            _read_from_memory(base, node, reads, _bindings(base, target))
+        is_memory = node in found or node.op is Ops.BUFFER
+        reads[node] = {node: _bindings(node, target)} if is_memory else needed
     return found
 
 
-def _read_from_memory(base: UOp, user: UOp, reads: dict[UOp, frozenset[UOp]]) -> None:
+def _bindings(node: UOp, target: Target) -> int:
+    """The bindings that a kernel needs for a value in memory: several where one holds too little.
+    Of a size that the run says they share what there is.
+    """
+    if not target.bound_bytes or not all(type(size) is int for size in node.shape):
+        return 1
+    return slices_of(nbytes(node), target.bound_bytes)
+
+
+def _read_from_memory(
+    base: UOp, user: UOp, reads: dict[UOp, dict[UOp, int]], bindings: int
+) -> None:
     """Let `base`, and what only moves it on the way to `user`, be read from one buffer."""
-    reads[base] = frozenset({base})
+    reads[base] = {base: bindings}
     for source in user.src:
         while source is not base and source.op.is_movement:
             reads[source] = reads[base] if base_of(source) is base else reads[source]

@@ -16,6 +16,7 @@ from tilegrad.schedule.items import BufferSpec
 from tilegrad.schedule.join import MOST_BUFFERS, Update, has_reductions, is_update, join_updates
 from tilegrad.schedule.loop_steps import Loop
 from tilegrad.schedule.versions import Versions
+from tilegrad.target import Target, slices_of
 
 __all__ = ["UnorderedItem", "join_items", "order_items"]
 
@@ -276,14 +277,16 @@ def _sorted(before: list[set[int]]) -> list[int]:
     return result
 
 
-def join_items(order: list[UnorderedItem], limits: Mapping[str, int]) -> list[UnorderedItem]:
+def join_items(
+    order: list[UnorderedItem], targets: Mapping[str, Target], bytes_of: Callable[[int], int]
+) -> list[UnorderedItem]:
     """Updates and reductions of equal shape joined, each moved up to an earlier one that nothing in
-    between stands in the way of. `limits` has the buffers that a kernel of each device may use, 0
-    for any number.
+    between stands in the way of. `targets` are those of the devices, and `bytes_of` gives the size
+    of a buffer.
     """
     result: list[UnorderedItem] = []
     for item in order:
-        host = _host(item, result, limits[item.device] or MOST_BUFFERS)
+        host = _host(item, result, targets[item.device], bytes_of)
         if host is None:
             result.append(item)
             continue
@@ -310,7 +313,10 @@ def join_items(order: list[UnorderedItem], limits: Mapping[str, int]) -> list[Un
 
 
 def _host(
-    item: UnorderedItem, earlier: list[UnorderedItem], most_buffers: int
+    item: UnorderedItem,
+    earlier: list[UnorderedItem],
+    target: Target,
+    bytes_of: Callable[[int], int],
 ) -> tuple[int, Update, tuple[str, ...]] | None:
     """The nearest earlier kernel that `item` can join, both as one, and the numbers that change in
     both. An update joins another one, or the maker of a value that it takes; a reduction joins one
@@ -334,14 +340,22 @@ def _host(
             joined = join_updates(
                 Update(other.ast, [*other.written, *other.reads], len(other.written)),
                 replace(mine, ast=_renumbered(item.ast, item.offset_names, numbers)),
-                min(most_buffers, MOST_BUFFERS),
+                min(target.most_buffers or MOST_BUFFERS, MOST_BUFFERS),
             )
-            if joined is not None:
+            if joined is not None and _is_bound(joined, target, bytes_of):
                 return position, joined, numbers
         # Past this one `item` may move only if neither touches what the other writes.
         if touched & set(other.written) or set(mine.written) & set(other.reads):
             return None
     return None
+
+
+def _is_bound(joined: Update, target: Target, bytes_of: Callable[[int], int]) -> bool:
+    """Whether a device binds all memory of a kernel, of which large buffers are several."""
+    if not (target.most_buffers and target.bound_bytes):
+        return True
+    slices = [slices_of(bytes_of(number), target.bound_bytes) for number in joined.buffers]
+    return sum(slices) <= target.most_buffers
 
 
 def _may_join(item: UnorderedItem) -> bool:

@@ -86,8 +86,7 @@ def make_schedule(
     made.add_all()
     order = order_items(made.items, made.buffers, made.memory)
     if not plain:
-        limits = {name: target.most_buffers for name, target in targets.items()}
-        order = join_items(order, limits)
+        order = join_items(order, targets, lambda number: made.buffers[number].nbytes)
     edges = edges_between(
         order, fusion, lambda value: made.buffers[made.memory[value]].nbytes, plain=plain
     )

@@ -199,7 +199,7 @@ MUTANTS: dict[str, Mutant] = {
     ),
     "M7.7": Mutant(
         "Metal's encoder ends after its commands are committed",
-        "tilegrad/device/metal.py",
+        "tilegrad/device/metal_queue.py",
         '                objc.send(encoder, "endEncoding", result=None)\n',
         "                pass\n",
     ),
