@@ -86,7 +86,7 @@ def browser() -> Iterator[Browser]:
     program = next((found for name in _NAMES if (found := shutil.which(name))), None)
     if program is None:
         pytest.skip("no Chromium here")
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         process = subprocess.Popen(
             [
                 program, "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage",
