@@ -7,20 +7,24 @@ computed are computed for that, if others of them are there.
 
 A loop that lengthens a tensor at each step, as one that generates tokens does, computes what waits
 before it joins the next part: the graph of all of its steps would have each of them in another
-size, where one plan serves all sizes of a step.
+size, where one plan serves all sizes of a step. A constant that grows so (a mask that gets one more
+column of ones, positions) becomes memory: else the graphs that use it grow as well.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from tilegrad.base.origin import call_site
+from tilegrad.ir.uop import UOp
 from tilegrad.tensor.calls.uploads import can_upload, uploaded
 from tilegrad.tensor.handle.core import device_of
-from tilegrad.tensor.handle.waiting import this_thread
+from tilegrad.tensor.handle.waiting import Call, this_thread
+from tilegrad.tensor.storage.host_constants import constant_elements
 from tilegrad.tensor.storage.host_readable import known_elements
+from tilegrad.tensor.storage.signatures import is_computed
 
 __all__ = ["catted", "stacked"]
 
@@ -32,9 +36,12 @@ _FEWEST_NODES = 128
 
 def catted(tensors: Sequence[Any], dim: int) -> Any | None:
     """`tensors` one after the other along axis `dim`, in memory; None where a graph says it."""
+    is_growing = False
     if len(tensors) < _FEWEST:
-        _end_step(tensors)
-        return None
+        is_growing = _is_growing_constant(tensors)
+        if not is_growing:
+            _end_step(tensors)
+            return None
     shape = tensors[0].shape
     ndim = len(shape)
     if dim.__class__ is not int or not -ndim <= dim < ndim:
@@ -49,7 +56,10 @@ def catted(tensors: Sequence[Any], dim: int) -> Any | None:
         if len(other) != ndim or other[:axis] != before or other[axis + 1 :] != after:
             return None
         length += other[axis]
-    return _copied(tensors, axis, (*before, length, *after), is_new=False)
+    whole = *before, length, *after
+    if is_growing:
+        return _copied(tensors, axis, whole, is_new=False, elements_of=_of_constant)
+    return _copied(tensors, axis, whole, is_new=False)
 
 
 def stacked(tensors: Sequence[Any], dim: int) -> Any | None:
@@ -69,7 +79,7 @@ def stacked(tensors: Sequence[Any], dim: int) -> Any | None:
 
 def _end_step(tensors: Sequence[Any]) -> None:
     """Compute `tensors` where one of them waits that the same line of the user has joined before,
-    and much has waited since the last read: a loop whose steps differ in a size.
+    and takes much: a loop whose steps differ in a size.
     """
     if this_thread.pool.count < _FEWEST_NODES or this_thread.stand_ins:
         return
@@ -77,17 +87,64 @@ def _end_step(tensors: Sequence[Any]) -> None:
     waiting = [
         each
         for each in tensors
-        if (call := getattr(each, "_call", None)) is not None and call.value is None
+        if (call := getattr(each, "_call", None)) is not None and not is_computed(call)
     ]
     for each in waiting:
         call = each._call
-        if not call.requires_grad and here in call.entry and can_upload(device_of(each)):
+        if (
+            not call.requires_grad
+            and here in call.entry
+            and can_upload(device_of(each))
+            and _takes_many_nodes(call)
+        ):
             for operand in reversed(waiting):
                 operand.realize()
             return
 
 
-def _copied(tensors: Sequence[Any], axis: int, shape: tuple[Any, ...], *, is_new: bool) -> Any:
+def _takes_many_nodes(call: Call) -> bool:
+    """Whether a call that waits, and those that it needs, stand for the nodes of a step."""
+    count = 0
+    calls = [call]
+    seen = {call}
+    # The list grows while it is walked.
+    for each in calls:
+        count += each.template.size
+        if count >= _FEWEST_NODES:
+            return True
+        for below in each.inputs or ():
+            if below.__class__ is Call and below not in seen and not is_computed(below):
+                seen.add(below)
+                calls.append(below)
+    return False
+
+
+def _is_growing_constant(tensors: Sequence[Any]) -> bool:
+    """Whether `tensors` are constants of which the line at hand has joined one before."""
+    if this_thread.stand_ins:
+        return False
+    nodes: list[UOp] = []
+    for each in tensors:
+        node = None if getattr(each, "_call", each) is not None else each._node
+        if node is None or not node.is_constant:
+            return False
+        nodes.append(node)
+    here = call_site(sys._getframe(2))[:2]
+    return any(entry[:2] == here for node in nodes for entry in node.origin or ())
+
+
+def _of_constant(tensor: Any) -> Any | None:
+    return constant_elements(tensor.uop)
+
+
+def _copied(
+    tensors: Sequence[Any],
+    axis: int,
+    shape: tuple[Any, ...],
+    *,
+    is_new: bool,
+    elements_of: Callable[[Any], Any | None] = known_elements,
+) -> Any:
     first = tensors[0]
     device, dtype = device_of(first), first.dtype
     nbytes: int = dtype.itemsize
@@ -105,7 +162,7 @@ def _copied(tensors: Sequence[Any], axis: int, shape: tuple[Any, ...], *, is_new
             or device_of(each) != device
         ):
             return None
-    arrays: list[Any] = [known_elements(each) for each in tensors]
+    arrays: list[Any] = [elements_of(each) for each in tensors]
     lacking = [at for at, array in enumerate(arrays) if array is None]
     if lacking:
         if 2 * len(lacking) > len(tensors):

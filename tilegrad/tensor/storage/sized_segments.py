@@ -21,7 +21,21 @@ from tilegrad.ir.op import Ops
 from tilegrad.ir.sized_templates import Formula, fitted, fitted_share, made
 from tilegrad.ir.uop import UOp
 from tilegrad.tensor.handle.waiting import Call, Input
-from tilegrad.tensor.storage.leaf_kinds import Kind, LeafKind, SizedKind, SizedSliceKind, slice_of
+from tilegrad.tensor.storage.leaf_kinds import (
+    DrawKind,
+    Kind,
+    LeafKind,
+    NumberKind,
+    SizedKind,
+    SizedSliceKind,
+    slice_of,
+)
+from tilegrad.tensor.storage.nodes_elsewhere import (
+    NodesElsewhere,
+    Position,
+    chain_of,
+    is_at_end,
+)
 from tilegrad.tensor.storage.noted_runs import Outcome, PlainNodes, ResultsAlive, Segment
 from tilegrad.tensor.storage.signatures import Base, WaitingCalls, bases_of
 
@@ -33,8 +47,6 @@ _NEEDED = 5
 # A size that came so often has a plan of its own; the next one must come twice as often.
 _OFTEN = 8
 _COUNTED = 64
-# Where a size is: a leaf, its axis, and how much larger than the unknown it is.
-Position = tuple[int, int, int]
 # The shapes of leaves.
 Shapes = tuple[tuple[int, ...], ...]
 
@@ -162,8 +174,9 @@ def sized_segment(
             tried = _tried(found, plain, asked, request, binding, unknowns, growing)
         if tried is not None:
             break
-    own = bases_of(found.leaves, segment.kinds)
-    variables = None if tried is None or own is None else _variables(binding, *tried, own[2])
+    variables = None
+    if tried is not None and kinds is not None:
+        variables = _variables(binding, *tried, _names_of(kinds))
     if kinds is None or variables is None:
         return None
     fixed: dict[int, tuple[int | None, ...]] = {}
@@ -197,7 +210,7 @@ def _tried(
         if len(examples) + len(_TRIED) - at < _NEEDED:
             return None
         sizes = tuple([_TRIED[(at + 3 * n) % len(_TRIED)] for n in range(len(unknowns))])
-        nodes = _Elsewhere(found, plain, unknowns, sizes, growing).calls()
+        nodes = NodesElsewhere(found, plain, unknowns, sizes, growing).calls()
         if nodes is None:
             continue
         other = _request(found, nodes, asked)
@@ -246,17 +259,18 @@ def _kinds(
     of it. That of the leaves `growing` has other sizes as well.
     """
     sized = {number for positions in unknowns for number, _, _ in positions}
+    changing_of = _changing_memory(segment, nodes, unknowns)
     kinds: list[Kind] = []
     for number, kind in enumerate(segment.kinds):
         if number not in sized:
-            kinds.append(kind)
+            kinds.append(_of_changing_memory(kind, nodes[number], changing_of))
             continue
         if not isinstance(kind, LeafKind) or kind.steps is None or kind.dtype is None:
             return None
         if any(op is Ops.SHRINK for op, _, _ in kind.steps):
             steps = [
                 (op, arg, node.shape)
-                for (op, _, arg), node in zip(kind.steps, _chain(nodes[number]))
+                for (op, _, arg), node in zip(kind.steps, chain_of(nodes[number]))
             ]
             found = slice_of(steps[::-1], kind.size)
             if found is None:
@@ -279,6 +293,58 @@ def _kinds(
             return None
         kinds.append(SizedKind(ops, kind.dtype, kind.device, kind.base))
     return tuple(kinds)
+
+
+def _changing_memory(
+    segment: Segment, nodes: Sequence[UOp], unknowns: Sequence[Sequence[Position]]
+) -> dict[int, tuple[tuple[int, ...], set[int]]]:
+    """By number, the memory that a leaf with unknowns covers: its shape, and the unknown axes."""
+    found: dict[int, tuple[tuple[int, ...], set[int]]] = {}
+    for number, axis, _ in [position for positions in unknowns for position in positions]:
+        kind = segment.kinds[number]
+        if isinstance(kind, LeafKind) and kind.size == math.prod(nodes[number].shape):
+            found.setdefault(kind.base, (nodes[number].shape, set()))[1].add(axis)
+    return found
+
+
+def _of_changing_memory(
+    kind: Kind, node: UOp, changing_of: Mapping[int, tuple[tuple[int, ...], set[int]]]
+) -> Kind:
+    """The kind of a leaf that has one size: of a slice of memory that has others, such as the last
+    element of a sequence that grows, one that says from which end it is counted.
+    """
+    if not isinstance(kind, LeafKind) or kind.base not in changing_of or kind.steps is None:
+        return kind
+    steps = [(op, arg, each.shape) for (op, _, arg), each in zip(kind.steps, chain_of(node))]
+    found = slice_of(steps[::-1], kind.size)
+    if found is None or kind.dtype is None:
+        return kind
+    shape, sliced, starts, detaches = found
+    whole, axes = changing_of[kind.base]
+    if shape != whole:
+        return kind
+    begins = [
+        start - size if axis in axes and is_at_end(start, length, size) else start
+        for axis, (size, length, start) in enumerate(zip(shape, sliced, starts))
+    ]
+    below = [None if axis in axes else size for axis, size in enumerate(shape)]
+    margins = (None,) * len(shape)
+    return SizedSliceKind(
+        tuple(below), margins, tuple(begins), detaches, kind.dtype, kind.device, kind.base
+    )
+
+
+def _names_of(kinds: Sequence[Kind]) -> set[str]:
+    """The variables of launches whose values leaves give."""
+    found: set[str | None] = set()
+    for kind in kinds:
+        if isinstance(kind, NumberKind):
+            found.add(kind.variable)
+        elif isinstance(kind, DrawKind):
+            found.update(kind.names or ())
+        elif isinstance(kind, LeafKind):
+            found.update([name for names in kind.offsets for name in names or ()])
+    return {name for name in found if name is not None}
 
 
 def _changing(
@@ -310,120 +376,6 @@ def _reshaped(segment: Segment, found: WaitingCalls) -> tuple[Outcome, ...] | No
             outcome = outcome._replace(moves=None)
         outcomes.append(outcome)
     return tuple(outcomes)
-
-
-class _Elsewhere:
-    """The nodes of a segment at other sizes of its leaves."""
-
-    def __init__(
-        self,
-        found: WaitingCalls,
-        plain: PlainNodes,
-        unknowns: Sequence[Sequence[Position]],
-        sizes: tuple[int, ...],
-        growing: Collection[int],
-    ):
-        self.found, self.plain, self.growing = found, plain, growing
-        self.size_of = {
-            (number, axis): size + more
-            for positions, size in zip(unknowns, sizes, strict=True)
-            for number, axis, more in positions
-        }
-        self.memory: dict[UOp, UOp] = {}
-
-    def calls(self) -> dict[Call, UOp] | None:
-        """The nodes of the calls; None if they have other graphs there."""
-        nodes: dict[Input, UOp] = {}
-        for number, (leaf, node) in enumerate(self.plain.leaves.items()):
-            shape = tuple(
-                [self.size_of.get((number, n), size) for n, size in enumerate(leaf.shape)]
-            )
-            other = node if shape == leaf.shape else self._leaf(number, node, shape)
-            if other is None:
-                return None
-            nodes[leaf] = other
-        found: dict[Call, UOp] = {}
-        for call in self.found.by_time:
-            inputs = [nodes[each] for each in call.inputs or ()]
-            shapes = tuple([node.shape for node in inputs])
-            template = call.template
-            if call.pattern is not None:
-                values = call.pattern.values(shapes)
-                if values is None:
-                    return None
-                template = call.pattern.graph_at(values)
-            elif template.steps and shapes != tuple([each.shape for each in call.inputs or ()]):
-                # An alias, which has no steps, is of any shape.
-                return None
-            nodes[call] = found[call] = template.make(inputs, ())[call.slot]
-        return found
-
-    def _leaf(self, number: int, node: UOp, shape: tuple[int, ...]) -> UOp | None:
-        """Leaf `number`, all of its memory or a slice of it, in another shape."""
-        chain = _chain(node)
-        if any(each.op is Ops.SHRINK for each in chain):
-            return self._slice(number, chain, shape)
-        made = self._memory(chain[-1].src[0] if chain else node, math.prod(shape))
-        if made is None:
-            return None
-        for position, each in enumerate(reversed(chain)):
-            is_flat = each.op is Ops.RESHAPE and len(each.arg) == 1 and position + 1 < len(chain)
-            arg = each.arg
-            if each.op is Ops.RESHAPE:
-                arg = (math.prod(shape),) if is_flat else shape
-            made = UOp(each.op, each.dtype, (made,), arg)
-        return made
-
-    def _memory(self, node: UOp, size: int) -> UOp | None:
-        """Memory with `size` elements in the place of a BUFFER; None if it has another size."""
-        made = self.memory.get(node)
-        if made is None:
-            arg = node.arg._replace(slot=-1 - len(self.memory), size=size)
-            made = self.memory[node] = UOp(Ops.BUFFER, node.dtype, (), arg)
-        return made if made.arg.size == size else None
-
-    def _slice(self, number: int, chain: list[UOp], shape: tuple[int, ...]) -> UOp | None:
-        """The slice that is the top of `chain`, with as many elements along its axes as `shape`
-        says, and of that shape; None where its memory has fewer.
-        """
-        sliced = next(node for node in chain if node.op is Ops.SHRINK).shape
-        left = iter([size for size in shape if size != 1])
-        wanted = [size if size == 1 else next(left) for size in sliced]
-        made: UOp | None = chain[-1].src[0]
-        below: tuple[int, ...] | None = None
-        if number in self.growing and made is not None:
-            lowest = next(node for node in reversed(chain) if node.op is Ops.SHRINK).src[0].shape
-            below = tuple([size + new - old for size, old, new in zip(lowest, sliced, wanted)])
-            made = self._memory(made, math.prod(below))
-        is_sliced = False
-        for each in reversed(chain):
-            if made is None:
-                return None
-            arg = each.arg
-            if each.op is Ops.SHRINK:
-                ends: list[tuple[int, int]] = []
-                for (start, end), old, new, before, most in zip(
-                    arg, sliced, wanted, each.src[0].shape, made.shape
-                ):
-                    # An axis that is whole stays whole, one that has its size at last has it now.
-                    end = start + new if end - start == old else end + most - before
-                    if end > most:
-                        return None
-                    ends.append((start, end))
-                arg, is_sliced = tuple(ends), True
-            elif each.op is Ops.RESHAPE:
-                arg = shape if is_sliced else below or arg
-            made = UOp(each.op, each.dtype, (made,), arg)
-        return made if made is not None and made.shape == shape else None
-
-
-def _chain(node: UOp) -> list[UOp]:
-    """The nodes from a leaf down to its memory, without that."""
-    chain: list[UOp] = []
-    while node.op is not Ops.BUFFER:
-        chain.append(node)
-        node = node.src[0]
-    return chain
 
 
 def _request(found: WaitingCalls, nodes: Mapping[Call, UOp], asked: Call) -> Request:
