@@ -90,10 +90,11 @@ class ChangingConstants:
         if the elements of one are not to be had without a run.
         """
         made: dict[int, Any] = {}
-        for each in operands:
-            # Numbers and fills stay: they are no data, and shape better code.
-            if not _is_constant(each) or _is_filled(each.uop):
-                continue
+        constants = [each for each in operands if _is_constant(each)]
+        # Numbers and fills stay: they are no data, and shape better code. Alone, they are positions
+        # that change (`torch.full((1, 1), step)`).
+        changing = [each for each in constants if not _is_filled(each.uop)]
+        for each in changing or [each for each in constants if each.dtype.is_int]:
             memory = uploaded_constant(each)
             if memory is None:
                 return None

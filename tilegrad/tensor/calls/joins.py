@@ -7,8 +7,9 @@ computed are computed for that, if others of them are there.
 
 A loop that lengthens a tensor at each step, as one that generates tokens does, computes what waits
 before it joins the next part: the graph of all of its steps would have each of them in another
-size, where one plan serves all sizes of a step. A constant that grows so (a mask that gets one more
-column of ones, positions) becomes memory: else the graphs that use it grow as well.
+size, where one plan serves all sizes of a step. What grows so and is known to the host (a mask that
+gets one more column of ones, positions) is joined at once: as a graph it would be a longer one at
+each step.
 """
 
 from __future__ import annotations
@@ -18,18 +19,19 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from tilegrad.base.origin import call_site
-from tilegrad.ir.uop import UOp
 from tilegrad.tensor.calls.uploads import can_upload, uploaded
 from tilegrad.tensor.handle.core import device_of
 from tilegrad.tensor.handle.waiting import Call, this_thread
 from tilegrad.tensor.storage.host_constants import constant_elements
 from tilegrad.tensor.storage.host_readable import known_elements
+from tilegrad.tensor.storage.segments import stands_on_memory
 from tilegrad.tensor.storage.signatures import is_computed
 
 __all__ = ["catted", "stacked"]
 
 # The fewest tensors that are joined at once, and the most bytes: a kernel joins larger results.
 _FEWEST, _MOST_BYTES = 4, 1 << 20
+_NO_TENSOR = object()
 # Steps of a loop with fewer nodes are run together.
 _FEWEST_NODES = 128
 
@@ -38,7 +40,7 @@ def catted(tensors: Sequence[Any], dim: int) -> Any | None:
     """`tensors` one after the other along axis `dim`, in memory; None where a graph says it."""
     is_growing = False
     if len(tensors) < _FEWEST:
-        is_growing = _is_growing_constant(tensors)
+        is_growing = _is_growing(tensors)
         if not is_growing:
             _end_step(tensors)
             return None
@@ -58,7 +60,7 @@ def catted(tensors: Sequence[Any], dim: int) -> Any | None:
         length += other[axis]
     whole = *before, length, *after
     if is_growing:
-        return _copied(tensors, axis, whole, is_new=False, elements_of=_of_constant)
+        return _copied(tensors, axis, whole, is_new=False, elements_of=_bits_of)
     return _copied(tensors, axis, whole, is_new=False)
 
 
@@ -119,22 +121,36 @@ def _takes_many_nodes(call: Call) -> bool:
     return False
 
 
-def _is_growing_constant(tensors: Sequence[Any]) -> bool:
-    """Whether `tensors` are constants of which the line at hand has joined one before."""
+def _is_growing(tensors: Sequence[Any]) -> bool:
+    """Whether `tensors` are constants or computed, and the line at hand has joined one before."""
     if this_thread.stand_ins:
         return False
-    nodes: list[UOp] = []
+    origins: list[Any] = []
     for each in tensors:
-        node = None if getattr(each, "_call", each) is not None else each._node
-        if node is None or not node.is_constant:
+        call: Any = getattr(each, "_call", _NO_TENSOR)
+        if call is _NO_TENSOR:
             return False
-        nodes.append(node)
+        if call is not None:
+            if call.value is None or call.requires_grad:
+                return False
+            origins += call.entry
+        else:
+            if not each._node.is_constant and not stands_on_memory(each):
+                return False
+            origins += each._node.origin or ()
     here = call_site(sys._getframe(2))[:2]
-    return any(entry[:2] == here for node in nodes for entry in node.origin or ())
+    return any(entry[:2] == here for entry in origins)
 
 
-def _of_constant(tensor: Any) -> Any | None:
-    return constant_elements(tensor.uop)
+def _bits_of(tensor: Any) -> Any | None:
+    """As `known_elements`, also of constants that a graph says."""
+    found = known_elements(tensor)
+    if found is not None or tensor._call is not None or not tensor._node.is_constant:
+        return found
+    import numpy
+
+    array = constant_elements(tensor._node)
+    return None if array is None else numpy.array(array).view(f"u{tensor.dtype.itemsize}")
 
 
 def _copied(

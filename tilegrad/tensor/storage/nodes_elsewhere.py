@@ -10,13 +10,18 @@ from collections.abc import Collection, Sequence
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp
 from tilegrad.tensor.handle.waiting import Call, Input
+from tilegrad.tensor.storage.leaf_kinds import slice_of
 from tilegrad.tensor.storage.noted_runs import PlainNodes
 from tilegrad.tensor.storage.signatures import WaitingCalls
 
-__all__ = ["NodesElsewhere", "Position", "chain_of", "is_at_end"]
+__all__ = [
+    "MEMORY", "NodesElsewhere", "Position", "chain_of", "is_at_end", "long_axis", "shape_below",
+]  # fmt: skip
 
-# Where a size is: a leaf, its axis, and how much larger than the unknown it is.
+# Where a size is: a leaf, its axis, or `MEMORY` for the elements of the memory below it, and how
+# much larger than the unknown it is.
 Position = tuple[int, int, int]
+MEMORY = -1
 
 
 class NodesElsewhere:
@@ -55,6 +60,9 @@ class NodesElsewhere:
             if other is None:
                 return None
             nodes[leaf] = other
+        for (number, axis), size in self.size_of.items():
+            if axis == MEMORY and not self._has_memory(number, size):
+                return None
         for leaf in same:
             # A slice that has one size may be one of memory that has others now.
             other = self._above_changed(self.plain.leaves[leaf])
@@ -93,6 +101,17 @@ class NodesElsewhere:
                 arg = (math.prod(shape),) if is_flat else shape
             made = UOp(each.op, each.dtype, (made,), arg)
         return made
+
+    def _has_memory(self, number: int, size: int) -> bool:
+        """Let the memory below leaf `number`, a slice of it, have another size."""
+        chain = chain_of([*self.plain.leaves.values()][number])
+        node = chain[-1].src[0]
+        shape = shape_below(chain, node.arg.size)
+        if shape is None or self._memory(node, size) is None:
+            return False
+        axis = long_axis(shape)
+        self.shape_of.setdefault(node, (*shape[:axis], size, *shape[axis + 1 :]))
+        return True
 
     def _above_changed(self, node: UOp) -> UOp | None:
         """A leaf of one size, over memory that may have another size by now."""
@@ -175,6 +194,19 @@ def chain_of(node: UOp) -> list[UOp]:
         chain.append(node)
         node = node.src[0]
     return chain
+
+
+def shape_below(chain: Sequence[UOp], size: int) -> tuple[int, ...] | None:
+    """The shape of memory of `size` elements below a slice, the top of `chain`, where all of them
+    are along one axis.
+    """
+    found = slice_of([(each.op, each.arg, each.shape) for each in reversed(chain)], size)
+    return found[0] if found is not None and size in found[0] and size > 1 else None
+
+
+def long_axis(shape: tuple[int, ...]) -> int:
+    """The axis of the elements, where all others have one."""
+    return shape.index(max(shape))
 
 
 def is_at_end(start: int, length: int, size: int) -> bool:

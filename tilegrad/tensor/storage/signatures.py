@@ -88,16 +88,19 @@ class WaitingCalls:
         writes: the calls whose tensors take the value as an assignment. A read leaves none of them
             waiting: else a loop that never reads its counter holds each step.
         losses: of an assignment that was asked for, those that led to it: they are looked at next.
+        joins: those that lengthen what the same line made before (`words = cat((words, best))`). A
+            read computes them: else one that nobody reads is longer at each step.
         key: the structure: how many results there are, which was asked for, the losses, and for
             each call its number and those of its inputs, which are calls (from 0 up) or leaves
             (from -1 down).
     """
 
-    __slots__ = ("alive", "calls", "key", "leaves", "losses", "writes")
+    __slots__ = ("alive", "calls", "joins", "key", "leaves", "losses", "writes")
 
     def __init__(self, alive: list[Call], asked: Call):
         self.alive = alive
         self.writes = [call for call in alive if call.is_write]
+        self.joins = [call for call in alive if call is not asked and _lengthens(call)]
         calls = [*alive]
         leaves: list[Input] = []
         numbers: dict[Any, int] = dict(zip(calls, range(len(calls))))
@@ -153,7 +156,8 @@ class WaitingCalls:
 
     def roots(self, asked: Call) -> list[Call]:
         """The calls that a run for `asked` computes in any case."""
-        return [asked, *[call for call in self.writes if call is not asked], *self.losses]
+        writes = [call for call in self.writes if call is not asked]
+        return [asked, *writes, *self.losses, *self.joins]
 
     @property
     def generation(self) -> int:
@@ -168,6 +172,19 @@ class WaitingCalls:
     def by_time(self) -> list[Call]:
         """The calls, sources first."""
         return sorted(self.calls, key=_by_time)
+
+
+def _lengthens(call: Call) -> bool:
+    """Whether a call gives more of what the same line of the user gave before."""
+    if call.inputs is None or call.is_write or call.is_loss or call.requires_grad:
+        return False
+    (entry,), count = call.entry, prod(call.shape)
+    for each in call.inputs:
+        if isinstance(each, Number) or each.dtype is not call.dtype or prod(each.shape) >= count:
+            continue
+        if entry in (each.entry if isinstance(each, Call) else each.origin or ()):
+            return True
+    return False
 
 
 def _first_equals(calls: list[Call]) -> dict[Call, Call]:

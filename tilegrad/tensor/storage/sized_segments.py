@@ -14,6 +14,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from tilegrad.base.dtype import DType
+from tilegrad.engine.realize import realize as engine
 from tilegrad.engine.realize.bindings import Binding, constants_of
 from tilegrad.engine.realize.launch_numbers import changing_bits, variable_name
 from tilegrad.engine.realize.request import Request
@@ -30,14 +31,18 @@ from tilegrad.tensor.storage.leaf_kinds import (
     SizedSliceKind,
     slice_of,
 )
+from tilegrad.tensor.storage.memory import base_of
 from tilegrad.tensor.storage.nodes_elsewhere import (
+    MEMORY,
     NodesElsewhere,
     Position,
     chain_of,
     is_at_end,
+    long_axis,
+    shape_below,
 )
 from tilegrad.tensor.storage.noted_runs import Outcome, PlainNodes, ResultsAlive, Segment
-from tilegrad.tensor.storage.signatures import Base, WaitingCalls, bases_of
+from tilegrad.tensor.storage.signatures import Base, WaitingCalls, bases_of, node_of
 
 __all__ = ["SizedSegment", "Sizes", "sized_segment", "sizes_before"]
 
@@ -95,9 +100,9 @@ class SizedSegment:
         sizes: list[int] = []
         for positions in self.unknowns:
             number, axis, more = positions[0]
-            size = leaves[number].shape[axis] - more
+            size = _size_at(leaves[number], axis) - more
             for other, other_axis, more in positions[1:]:
-                if leaves[other].shape[other_axis] != size + more:
+                if _size_at(leaves[other], other_axis) != size + more:
                     return None
             sizes.append(size)
         for number, shape in self.fixed.items():
@@ -168,10 +173,17 @@ def sized_segment(
     growing = {at for at, (now, old) in enumerate(zip(memory, before.memory)) if now != old}
     tried = kinds = None
     unknowns: list[list[Position]] = []
-    for unknowns in _unknowns(found, before.shapes):
+    for unknowns in _unknowns(found, before, memory):
         kinds = _kinds(segment, nodes, unknowns, growing)
         if kinds is not None:
-            tried = _tried(found, plain, asked, request, binding, unknowns, growing)
+            here = [
+                _size_at(found.leaves[number], axis) - more for (number, axis, more), *_ in unknowns
+            ]
+            # A slice of a certain length has none in a shorter tensor.
+            for above in ([0] * len(here), here):
+                tried = _tried(found, plain, asked, request, binding, unknowns, growing, above)
+                if tried is not None:
+                    break
         if tried is not None:
             break
     variables = None
@@ -200,16 +212,19 @@ def _tried(
     binding: Binding,
     unknowns: Sequence[Sequence[Position]],
     growing: Collection[int],
+    above: Sequence[int],
 ) -> tuple[list[Request], list[tuple[int, ...]]] | None:
     """What a run would be asked for at some sizes for which the plan is, and these; None if it is
-    for too few of them.
+    for too few of them. The sizes are larger than those `above` which they are tried.
     """
     requests: list[Request] = []
     examples: list[tuple[int, ...]] = []
     for at in range(len(_TRIED)):
         if len(examples) + len(_TRIED) - at < _NEEDED:
             return None
-        sizes = tuple([_TRIED[(at + 3 * n) % len(_TRIED)] for n in range(len(unknowns))])
+        sizes = tuple([
+            least + _TRIED[(at + 3 * n) % len(_TRIED)] for n, least in enumerate(above)
+        ])  # fmt: skip
         nodes = NodesElsewhere(found, plain, unknowns, sizes, growing).calls()
         if nodes is None:
             continue
@@ -225,15 +240,34 @@ def _tried(
     return (requests, examples) if len(examples) >= _NEEDED else None
 
 
-def _unknowns(found: WaitingCalls, before: Shapes) -> Iterator[list[list[Position]]]:
+def _size_at(leaf: Input, axis: int) -> int:
+    """The size of a leaf along an axis, or the elements of the memory below."""
+    if axis != MEMORY:
+        size: int = leaf.shape[axis]
+        return size
+    if isinstance(leaf, Call) and leaf.value is not None:
+        return leaf.value.buffer.size
+    node = leaf if isinstance(leaf, UOp) else node_of(leaf) if isinstance(leaf, Call) else None
+    stored = None if node is None else engine.realized(node)
+    base = None if node is None else base_of(stored or node)
+    return -1 if base is None or base.op is not Ops.BUFFER else int(base.arg.size)
+
+
+def _unknowns(
+    found: WaitingCalls, before: Sizes, memory: Sequence[int]
+) -> Iterator[list[list[Position]]]:
     """The leaves and axes whose sizes are others than `before`, as unknowns: first, sizes that
     changed by as much are one, which a tensor and what a `cat` has added to it are; then each size
     is one of its own.
     """
     changed: dict[tuple[int, int], list[tuple[int, int]]] = {}
-    for number, (leaf, shape) in enumerate(zip(found.leaves, before, strict=True)):
+    for number, (leaf, shape) in enumerate(zip(found.leaves, before.shapes, strict=True)):
         if len(leaf.shape) != len(shape):
             return
+        if leaf.shape == shape and memory[number] != before.memory[number]:
+            # A slice that has one size, of memory that grows.
+            sizes = before.memory[number], memory[number]
+            changed.setdefault(sizes, []).append((number, MEMORY))
         for axis, (now, old) in enumerate(zip(leaf.shape, shape)):
             if now != old:
                 changed.setdefault((old, now), []).append((number, axis))
@@ -258,7 +292,7 @@ def _kinds(
     """The kinds of the leaves; those that have `unknowns` cover all of their memory, or are slices
     of it. That of the leaves `growing` has other sizes as well.
     """
-    sized = {number for positions in unknowns for number, _, _ in positions}
+    sized = {number for each in unknowns for number, axis, _ in each if axis != MEMORY}
     changing_of = _changing_memory(segment, nodes, unknowns)
     kinds: list[Kind] = []
     for number, kind in enumerate(segment.kinds):
@@ -302,7 +336,13 @@ def _changing_memory(
     found: dict[int, tuple[tuple[int, ...], set[int]]] = {}
     for number, axis, _ in [position for positions in unknowns for position in positions]:
         kind = segment.kinds[number]
-        if isinstance(kind, LeafKind) and kind.size == math.prod(nodes[number].shape):
+        if not isinstance(kind, LeafKind):
+            continue
+        if axis == MEMORY:
+            shape = shape_below(chain_of(nodes[number]), kind.size)
+            if shape is not None:
+                found.setdefault(kind.base, (shape, {long_axis(shape)}))
+        elif kind.size == math.prod(nodes[number].shape):
             found.setdefault(kind.base, (nodes[number].shape, set()))[1].add(axis)
     return found
 
@@ -315,7 +355,7 @@ def _of_changing_memory(
     """
     if not isinstance(kind, LeafKind) or kind.base not in changing_of or kind.steps is None:
         return kind
-    steps = [(op, arg, each.shape) for (op, _, arg), each in zip(kind.steps, chain_of(node))]
+    steps = [(each.op, each.arg, each.shape) for each in chain_of(node)]
     found = slice_of(steps[::-1], kind.size)
     if found is None or kind.dtype is None:
         return kind
