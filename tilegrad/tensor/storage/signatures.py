@@ -178,6 +178,8 @@ def _lengthens(call: Call) -> bool:
     """Whether a call gives more of what the same line of the user gave before."""
     if call.inputs is None or call.is_write or call.is_loss or call.requires_grad:
         return False
+    if len(call.entry) != 1:
+        return False
     (entry,), count = call.entry, prod(call.shape)
     for each in call.inputs:
         if isinstance(each, Number) or each.dtype is not call.dtype or prod(each.shape) >= count:
