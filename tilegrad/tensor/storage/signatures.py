@@ -156,8 +156,16 @@ class WaitingCalls:
 
     def roots(self, asked: Call) -> list[Call]:
         """The calls that a run for `asked` computes in any case."""
-        writes = [call for call in self.writes if call is not asked]
-        return [asked, *writes, *self.losses, *self.joins]
+        roots = [asked, *[call for call in self.writes if call is not asked], *self.losses]
+        # What is on the way is kept in any case.
+        below: list[Any] = [*roots] if self.joins else []
+        needed = set(below)
+        for call in below:
+            for each in call.inputs or ():
+                if each.__class__ is Call and each.value is None and each not in needed:
+                    needed.add(each)
+                    below.append(each)
+        return [*roots, *[call for call in self.joins if call not in needed]]
 
     @property
     def generation(self) -> int:
