@@ -192,7 +192,7 @@ def test_a_clone_of_a_constant_is_memory_of_its_own() -> None:
 
 
 def _objects() -> tuple[int, int]:
-    """Texts of 60 steps, one after the other: what Python's collector knows after half of the texts,
+    """Texts of 60 steps, one after the other: what the collector knows after half of the texts,
     and at the end.
     """
     weights, found = torch.tensor(_LAYERS[0][:, :8]), []
