@@ -143,7 +143,6 @@ def _give(writer: FlatCode, found: WaitingCalls, names: Mapping[Any, str], given
         f"found.leaves = [{', '.join(map(names.__getitem__, leaves))}]",
         f"found.writes = [{', '.join(map(names.__getitem__, found.writes))}]",
         f"found.losses = [{', '.join(map(names.__getitem__, found.losses))}]",
-        f"found.joins = [{', '.join(map(names.__getitem__, found.joins))}]",
         f"found.key = {writer.name(found.key)}",
         f"return found, {given}",
     ]

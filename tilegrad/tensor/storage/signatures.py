@@ -88,19 +88,16 @@ class WaitingCalls:
         writes: the calls whose tensors take the value as an assignment. A read leaves none of them
             waiting: else a loop that never reads its counter holds each step.
         losses: of an assignment that was asked for, those that led to it: they are looked at next.
-        joins: those that lengthen what the same line made before (`words = cat((words, best))`). A
-            read computes them: else one that nobody reads is longer at each step.
         key: the structure: how many results there are, which was asked for, the losses, and for
             each call its number and those of its inputs, which are calls (from 0 up) or leaves
             (from -1 down).
     """
 
-    __slots__ = ("alive", "calls", "joins", "key", "leaves", "losses", "writes")
+    __slots__ = ("alive", "calls", "key", "leaves", "losses", "writes")
 
     def __init__(self, alive: list[Call], asked: Call):
         self.alive = alive
         self.writes = [call for call in alive if call.is_write]
-        self.joins = [call for call in alive if call is not asked and _lengthens(call)]
         calls = [*alive]
         leaves: list[Input] = []
         numbers: dict[Any, int] = dict(zip(calls, range(len(calls))))
@@ -157,15 +154,21 @@ class WaitingCalls:
     def roots(self, asked: Call) -> list[Call]:
         """The calls that a run for `asked` computes in any case."""
         roots = [asked, *[call for call in self.writes if call is not asked], *self.losses]
+        joins = self.joins
         # What is on the way is kept in any case.
-        below: list[Any] = [*roots] if self.joins else []
+        below: list[Any] = [*roots] if joins else []
         needed = set(below)
         for call in below:
             for each in call.inputs or ():
                 if each.__class__ is Call and each.value is None and each not in needed:
                     needed.add(each)
                     below.append(each)
-        return [*roots, *[call for call in self.joins if call not in needed]]
+        return [*roots, *[call for call in joins if call not in needed]]
+
+    @property
+    def joins(self) -> list[Call]:
+        """The calls that lengthen what the same line made: unread they are longer at each step."""
+        return [call for call in self.alive if _lengthens(call)]
 
     @property
     def generation(self) -> int:
