@@ -97,22 +97,21 @@ def _end_step(tensors: Sequence[Any]) -> None:
             not call.requires_grad
             and here in call.entry
             and can_upload(device_of(each))
-            and _takes_many_nodes(call)
+            and _take_many_nodes([other._call for other in waiting])
         ):
             for operand in reversed(waiting):
                 operand.realize()
             return
 
 
-def _takes_many_nodes(call: Call) -> bool:
-    """Whether a call that waits, and those that it needs, stand for the nodes of a step."""
+def _take_many_nodes(calls: list[Call]) -> bool:
+    """Whether calls that wait, and those that they need, stand for half of such nodes or more."""
     count = 0
-    calls = [call]
-    seen = {call}
+    seen = set(calls)
     # The list grows while it is walked.
     for each in calls:
         count += each.template.size
-        if count >= _FEWEST_NODES:
+        if 2 * count >= _FEWEST_NODES:
             return True
         for below in each.inputs or ():
             if below.__class__ is Call and below not in seen and not is_computed(below):
