@@ -25,6 +25,9 @@ CONSTANTS: list[tuple[Callable[[], Tensor], np.ndarray]] = [
     (lambda: Tensor.arange(4) * 3 - 5, np.arange(4, dtype=_INT) * 3 - 5),
     (lambda: Tensor.arange(4).cat(Tensor.arange(2)), np.array([0, 1, 2, 3, 0, 1], _INT)),
     (lambda: Tensor.arange(3).sum(0, keepdim=True).expand(4), np.array([3] * 4, np.int64)),
+    (lambda: (Tensor.arange(6).reshape(2, 3) * 2).max(1), np.array([4, 10], _INT)),
+    (lambda: (Tensor.arange(6).reshape(2, 3) == 4).any(1), np.array([False, True])),
+    (lambda: Tensor.arange(5).cumsum(0), np.arange(5).cumsum()),
     (lambda: (Tensor.arange(6) < 3) & (Tensor.arange(6) != 1),
      (np.arange(6) < 3) & (np.arange(6) != 1)),
 ]  # fmt: skip

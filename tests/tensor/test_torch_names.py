@@ -265,3 +265,13 @@ def test_a_condition_in_the_wrong_place_is_told() -> None:
 def test_wrong_shapes(wrong: Callable[[], Any], message: str) -> None:
     with pytest.raises(ShapeError, match=message):
         wrong()
+
+
+def test_keepdims_stands_for_keepdim() -> None:
+    """As NumPy spells it, which PyTorch takes too: `transformers` does in its beam search."""
+    values = np.arange(6, dtype=np.float32).reshape(2, 3) - 2
+    for name in ("all", "any", "sum", "max", "mean"):
+        found = getattr(Tensor(values), name)(axis=1, keepdims=True).numpy()
+        np.testing.assert_allclose(found, getattr(values, name)(axis=1, keepdims=True))
+    with pytest.raises(TypeError, match=r"sum\(\) got both 'keepdim' and 'keepdims'"):
+        Tensor(values).sum(axis=1, keepdim=True, keepdims=True)

@@ -174,7 +174,7 @@ def _explained(family: _Family, request: Request, sizes: Sizes) -> list[int] | N
     """Find a new explanation, of the sizes of earlier graphs and these; the values of its unknowns
     if there is one.
     """
-    others = [graph for graph, _ in family.graphs if graph != sizes]
+    others = [(graph, numbers) for graph, numbers in family.graphs if graph != sizes]
     if not others or family.guesses >= _MOST_GUESSES:
         return None
     beyond = 0 if family.explained is None else family.explained.beyond(sizes)
@@ -185,12 +185,16 @@ def _explained(family: _Family, request: Request, sizes: Sizes) -> list[int] | N
     elif family.explained is not None:
         family.guesses += 1
     reach = _REACHES[min(family.reach, len(_REACHES) - 1)]
-    found = explain(request, [*others, sizes], reach)
-    values = None if found is None else found.values(sizes)
+    # The first graphs may be others by chance: those of a loop's first steps, or what a kind that
+    # resembles it has made believe.
+    found = values = None
+    while others and values is None:
+        found = explain(request, [*[graph for graph, _ in others], sizes], reach)
+        values = None if found is None else found.values(sizes)
+        (_, first), *others = others
     if found is None or values is None:
         family.guesses += found is None and family.explained is None
         return None
-    first = next(numbers for graph, numbers in family.graphs if graph != sizes)
     family.explained, family.bindings = found, Bindings(first)
     family.sized = _sized(request, found)
     if config.DEBUG >= 1:

@@ -428,9 +428,11 @@ class _Solver:
     def _bound_elements(
         self, shapes: Sequence[Shape], low: list[int], high: list[int], most: Sequence[int]
     ) -> None:
-        """Lower the bounds until positions fit 32 bits."""
+        """Lower the bounds until positions fit 32 bits, of what has one size as far as may be."""
         elements = {
-            tuple(sorted(count.items())): count for count in map(poly.product, shapes) if count
+            tuple(sorted(count.items())): count
+            for count in map(poly.product, shapes)
+            if not poly.is_constant(count)
         }
         while any(
             poly.range_of(count, low, high)[1] >= _MOST_ELEMENTS for count in elements.values()

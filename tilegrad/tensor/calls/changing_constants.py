@@ -21,7 +21,7 @@ from tilegrad.tensor.handle.waiting import Call, Pool, this_thread
 from tilegrad.tensor.storage.host_constants import constant_elements
 from tilegrad.tensor.storage.memory import needs_no_run
 
-__all__ = ["ChangingConstants"]
+__all__ = ["ChangingConstants", "uploaded_constant"]
 
 # A line whose constants were new in this many steps, of up to so many constants that are compared.
 _MANY, _MOST_COMPARED = 1, 64
@@ -90,11 +90,12 @@ class ChangingConstants:
         if the elements of one are not to be had without a run.
         """
         made: dict[int, Any] = {}
-        for each in operands:
-            # Numbers and fills stay: they are no data, and shape better code.
-            if not _is_constant(each) or _is_filled(each.uop):
-                continue
-            memory = _uploaded(each)
+        constants = [each for each in operands if _is_constant(each)]
+        # Numbers and fills stay: they are no data, and shape better code. Alone, they are positions
+        # that change (`torch.full((1, 1), step)`).
+        changing = [each for each in constants if not _is_filled(each.uop)]
+        for each in changing or [each for each in constants if each.dtype.is_int]:
+            memory = uploaded_constant(each)
             if memory is None:
                 return None
             made[id(each)] = memory
@@ -124,7 +125,8 @@ def _is_filled(node: UOp) -> bool:
     return not node.src
 
 
-def _uploaded(tensor: Any) -> Any | None:
+def uploaded_constant(tensor: Any) -> Any | None:
+    """The value of a constant of few elements as a tensor in memory; None if it takes a run."""
     size = tensor.numel()
     if not 0 < size <= _MOST_ELEMENTS or not can_upload(device_of(tensor)):
         return None

@@ -7,34 +7,43 @@ computed are computed for that, if others of them are there.
 
 A loop that lengthens a tensor at each step, as one that generates tokens does, computes what waits
 before it joins the next part: the graph of all of its steps would have each of them in another
-size, where one plan serves all sizes of a step.
+size, where one plan serves all sizes of a step. What grows so and is known to the host (a mask that
+gets one more column of ones, positions) is joined at once: as a graph it would be a longer one at
+each step.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from tilegrad.base.origin import call_site
 from tilegrad.tensor.calls.uploads import can_upload, uploaded
 from tilegrad.tensor.handle.core import device_of
-from tilegrad.tensor.handle.waiting import this_thread
+from tilegrad.tensor.handle.waiting import Call, this_thread
+from tilegrad.tensor.storage.host_constants import constant_elements
 from tilegrad.tensor.storage.host_readable import known_elements
+from tilegrad.tensor.storage.segments import stands_on_memory
+from tilegrad.tensor.storage.signatures import is_computed
 
 __all__ = ["catted", "stacked"]
 
 # The fewest tensors that are joined at once, and the most bytes: a kernel joins larger results.
 _FEWEST, _MOST_BYTES = 4, 1 << 20
+_NO_TENSOR = object()
 # Steps of a loop with fewer nodes are run together.
 _FEWEST_NODES = 128
 
 
 def catted(tensors: Sequence[Any], dim: int) -> Any | None:
     """`tensors` one after the other along axis `dim`, in memory; None where a graph says it."""
+    is_growing = False
     if len(tensors) < _FEWEST:
-        _end_step(tensors)
-        return None
+        is_growing = _is_growing(tensors)
+        if not is_growing:
+            _end_step(tensors)
+            return None
     shape = tensors[0].shape
     ndim = len(shape)
     if dim.__class__ is not int or not -ndim <= dim < ndim:
@@ -49,7 +58,10 @@ def catted(tensors: Sequence[Any], dim: int) -> Any | None:
         if len(other) != ndim or other[:axis] != before or other[axis + 1 :] != after:
             return None
         length += other[axis]
-    return _copied(tensors, axis, (*before, length, *after), is_new=False)
+    whole = *before, length, *after
+    if is_growing:
+        return _copied(tensors, axis, whole, is_new=False, elements_of=_bits_of)
+    return _copied(tensors, axis, whole, is_new=False)
 
 
 def stacked(tensors: Sequence[Any], dim: int) -> Any | None:
@@ -69,7 +81,7 @@ def stacked(tensors: Sequence[Any], dim: int) -> Any | None:
 
 def _end_step(tensors: Sequence[Any]) -> None:
     """Compute `tensors` where one of them waits that the same line of the user has joined before,
-    and much has waited since the last read: a loop whose steps differ in a size.
+    and takes much: a loop whose steps differ in a size.
     """
     if this_thread.pool.count < _FEWEST_NODES or this_thread.stand_ins:
         return
@@ -77,17 +89,77 @@ def _end_step(tensors: Sequence[Any]) -> None:
     waiting = [
         each
         for each in tensors
-        if (call := getattr(each, "_call", None)) is not None and call.value is None
+        if (call := getattr(each, "_call", None)) is not None and not is_computed(call)
     ]
     for each in waiting:
         call = each._call
-        if not call.requires_grad and here in call.entry and can_upload(device_of(each)):
+        if (
+            not call.requires_grad
+            and here in call.entry
+            and can_upload(device_of(each))
+            and _take_many_nodes([other._call for other in waiting])
+        ):
             for operand in reversed(waiting):
                 operand.realize()
             return
 
 
-def _copied(tensors: Sequence[Any], axis: int, shape: tuple[Any, ...], *, is_new: bool) -> Any:
+def _take_many_nodes(calls: list[Call]) -> bool:
+    """Whether calls that wait, and those that they need, stand for half of such nodes or more."""
+    count = 0
+    seen = set(calls)
+    # The list grows while it is walked.
+    for each in calls:
+        count += each.template.size
+        if 2 * count >= _FEWEST_NODES:
+            return True
+        for below in each.inputs or ():
+            if below.__class__ is Call and below not in seen and not is_computed(below):
+                seen.add(below)
+                calls.append(below)
+    return False
+
+
+def _is_growing(tensors: Sequence[Any]) -> bool:
+    """Whether `tensors` are constants or computed, and the line at hand has joined one before."""
+    if this_thread.stand_ins:
+        return False
+    origins: list[Any] = []
+    for each in tensors:
+        call: Any = getattr(each, "_call", _NO_TENSOR)
+        if call is _NO_TENSOR:
+            return False
+        if call is not None:
+            if call.value is None or call.requires_grad:
+                return False
+            origins += call.entry
+        else:
+            if not each._node.is_constant and not stands_on_memory(each):
+                return False
+            origins += each._node.origin or ()
+    here = call_site(sys._getframe(2))[:2]
+    return any(entry[:2] == here for entry in origins)
+
+
+def _bits_of(tensor: Any) -> Any | None:
+    """As `known_elements`, also of constants that a graph says."""
+    found = known_elements(tensor)
+    if found is not None or tensor._call is not None or not tensor._node.is_constant:
+        return found
+    import numpy
+
+    array = constant_elements(tensor._node)
+    return None if array is None else numpy.array(array).view(f"u{tensor.dtype.itemsize}")
+
+
+def _copied(
+    tensors: Sequence[Any],
+    axis: int,
+    shape: tuple[Any, ...],
+    *,
+    is_new: bool,
+    elements_of: Callable[[Any], Any | None] = known_elements,
+) -> Any:
     first = tensors[0]
     device, dtype = device_of(first), first.dtype
     nbytes: int = dtype.itemsize
@@ -105,7 +177,7 @@ def _copied(tensors: Sequence[Any], axis: int, shape: tuple[Any, ...], *, is_new
             or device_of(each) != device
         ):
             return None
-    arrays: list[Any] = [known_elements(each) for each in tensors]
+    arrays: list[Any] = [elements_of(each) for each in tensors]
     lacking = [at for at, array in enumerate(arrays) if array is None]
     if lacking:
         if 2 * len(lacking) > len(tensors):

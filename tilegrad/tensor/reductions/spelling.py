@@ -1,4 +1,6 @@
-"""One argument under two names: `dim`, as PyTorch says, for `axis`."""
+"""One argument under two names: `dim`, as PyTorch says, for `axis`, and `keepdims`, as NumPy says,
+for `keepdim`.
+"""
 
 from __future__ import annotations
 
@@ -13,13 +15,17 @@ _NOTHING = object()
 
 
 def takes_dim(method: Method) -> Method:
-    """Let `dim=` stand for `axis=`.
+    """Let `dim=` stand for `axis=`, and `keepdims=` for `keepdim=`.
 
     Raises TypeError for both at once, as Python does for any argument given twice.
     """
 
     @functools.wraps(method)
     def either(self: Any, *args: Any, dim: Any = _NOTHING, **kwargs: Any) -> Any:
+        if "keepdims" in kwargs:
+            if "keepdim" in kwargs:
+                raise TypeError(f"{method.__name__}() got both 'keepdim' and 'keepdims'")
+            kwargs["keepdim"] = kwargs.pop("keepdims")
         if dim is _NOTHING:
             return method(self, *args, **kwargs)
         if "axis" in kwargs:

@@ -18,6 +18,7 @@ from tilegrad.ir.op import Ops
 from tilegrad.ir.placement import Group
 from tilegrad.ir.uop import UOp, toposort
 from tilegrad.runtime.buffer import Buffer
+from tilegrad.tensor.calls.changing_constants import uploaded_constant
 from tilegrad.tensor.calls.templates import templated
 from tilegrad.tensor.handle.aliases import Away, is_contiguous, look, shared
 from tilegrad.tensor.handle.core import Core, as_dtype, compute, describe
@@ -136,6 +137,10 @@ class Realized(Attention):
             return self
         if self._call is not None or (is_stored(self._node) and writes.postpones_calls()):
             return self._gathered()
+        if not self._requires_grad and self.uop.is_constant:
+            made: Self | None = uploaded_constant(self)
+            if made is not None:
+                return made
         return self._like(memory.owned(self.uop, self.device))
 
     def to(self, device: str | DType | Core | None) -> Self:

@@ -94,12 +94,23 @@ def _value(node: UOp, sources: list[Any]) -> Any | None:
 
 def _integers(node: UOp, dtype: DType, sources: list[Any]) -> Any | None:
     """The value of an operation on integers or truth values."""
+    import numpy
+
     op, is_bool = node.op, dtype.kind == "bool"
     if op is Ops.REDUCE_AXIS:
         kind, axes = node.arg[:2]
+        if kind is Ops.MAX and 0 not in sources[0].shape:
+            return sources[0].max(axis=tuple(axes)).reshape(node.shape)
         if kind is not Ops.ADD or is_bool:
             return None
         return sources[0].sum(axis=tuple(axes), dtype=dtype.name).reshape(node.shape)
+    if op is Ops.PREFIX_AXIS:
+        kind, axis = node.arg
+        if kind is Ops.MAX:
+            return numpy.maximum.accumulate(sources[0], axis=axis)
+        if kind is not Ops.ADD or is_bool:
+            return None
+        return sources[0].cumsum(axis=axis, dtype=dtype.name)
     compute = _INTEGERS.get(op)
     if compute is None or (is_bool and op not in _BITWISE):
         return None

@@ -75,12 +75,13 @@ class SizedKind(NamedTuple):
 class SizedSliceKind(NamedTuple):
     """What a leaf is whose sizes may be others: a slice of memory number `base` on `device`. Below
     the slice the memory has `shape`, where None is so many elements more than the slice has along
-    that axis as `margins` says; the slice begins at `starts`, and so many DETACH are on the way.
-    Axes of one element may be left out above it, or added.
+    that axis as `margins` says, or any number where it says None. The slice begins at `starts`,
+    from the end of the axis if that is negative, and so many DETACH are on the way. Axes of one
+    element may be left out above it, or added.
     """
 
     shape: tuple[int | None, ...]
-    margins: tuple[int, ...]
+    margins: tuple[int | None, ...]
     starts: tuple[int, ...]
     detaches: int
     dtype: DType
@@ -93,14 +94,18 @@ class SizedSliceKind(NamedTuple):
         if found is None:
             return False
         shape, sliced, starts, detaches = found
-        return (
-            (starts, detaches) == (self.starts, self.detaches)
-            and len(shape) == len(self.shape)
-            and all(
-                size == (length + margin if wanted is None else wanted)
-                for size, length, wanted, margin in zip(shape, sliced, self.shape, self.margins)
-            )
-        )
+        if detaches != self.detaches or len(shape) != len(self.shape):
+            return False
+        for size, length, start, wanted, margin, wanted_start in zip(
+            shape, sliced, starts, self.shape, self.margins, self.starts
+        ):
+            if start != (wanted_start if wanted_start >= 0 else size + wanted_start):
+                return False
+            if wanted is None and margin is not None:
+                wanted = length + margin
+            if wanted is not None and size != wanted:
+                return False
+        return True
 
 
 def slice_of(

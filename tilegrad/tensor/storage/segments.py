@@ -184,7 +184,9 @@ def _run_for(tensor: Any, call: Call, compute: Compute) -> None:
     below = described(found.leaves)
     if below is None:
         pool.expand()
-        compute([tensor])
+        # What grows is memory from now on, so that the next step can be a segment.
+        growing = [each.handle() for each in found.joins]
+        compute([tensor, *[each for each in growing if each is not None and each is not tensor]])
     else:
         try:
             segment = _run_plain(found, below, tensor, call)

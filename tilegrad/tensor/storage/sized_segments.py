@@ -14,6 +14,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from tilegrad.base.dtype import DType
+from tilegrad.engine.realize import realize as engine
 from tilegrad.engine.realize.bindings import Binding, constants_of
 from tilegrad.engine.realize.launch_numbers import changing_bits, variable_name
 from tilegrad.engine.realize.request import Request
@@ -21,9 +22,27 @@ from tilegrad.ir.op import Ops
 from tilegrad.ir.sized_templates import Formula, fitted, fitted_share, made
 from tilegrad.ir.uop import UOp
 from tilegrad.tensor.handle.waiting import Call, Input
-from tilegrad.tensor.storage.leaf_kinds import Kind, LeafKind, SizedKind, SizedSliceKind, slice_of
+from tilegrad.tensor.storage.leaf_kinds import (
+    DrawKind,
+    Kind,
+    LeafKind,
+    NumberKind,
+    SizedKind,
+    SizedSliceKind,
+    slice_of,
+)
+from tilegrad.tensor.storage.memory import base_of
+from tilegrad.tensor.storage.nodes_elsewhere import (
+    MEMORY,
+    NodesElsewhere,
+    Position,
+    chain_of,
+    is_at_end,
+    long_axis,
+    shape_below,
+)
 from tilegrad.tensor.storage.noted_runs import Outcome, PlainNodes, ResultsAlive, Segment
-from tilegrad.tensor.storage.signatures import Base, WaitingCalls, bases_of
+from tilegrad.tensor.storage.signatures import Base, WaitingCalls, bases_of, node_of
 
 __all__ = ["SizedSegment", "Sizes", "sized_segment", "sizes_before"]
 
@@ -33,8 +52,6 @@ _NEEDED = 5
 # A size that came so often has a plan of its own; the next one must come twice as often.
 _OFTEN = 8
 _COUNTED = 64
-# Where a size is: a leaf, its axis, and how much larger than the unknown it is.
-Position = tuple[int, int, int]
 # The shapes of leaves.
 Shapes = tuple[tuple[int, ...], ...]
 
@@ -83,9 +100,9 @@ class SizedSegment:
         sizes: list[int] = []
         for positions in self.unknowns:
             number, axis, more = positions[0]
-            size = leaves[number].shape[axis] - more
+            size = _size_at(leaves[number], axis) - more
             for other, other_axis, more in positions[1:]:
-                if leaves[other].shape[other_axis] != size + more:
+                if _size_at(leaves[other], other_axis) != size + more:
                     return None
             sizes.append(size)
         for number, shape in self.fixed.items():
@@ -156,14 +173,22 @@ def sized_segment(
     growing = {at for at, (now, old) in enumerate(zip(memory, before.memory)) if now != old}
     tried = kinds = None
     unknowns: list[list[Position]] = []
-    for unknowns in _unknowns(found, before.shapes):
+    for unknowns in _unknowns(found, before, memory):
         kinds = _kinds(segment, nodes, unknowns, growing)
         if kinds is not None:
-            tried = _tried(found, plain, asked, request, binding, unknowns, growing)
+            here = [
+                _size_at(found.leaves[number], axis) - more for (number, axis, more), *_ in unknowns
+            ]
+            # A slice of a certain length has none in a shorter tensor.
+            for above in ([0] * len(here), here):
+                tried = _tried(found, plain, asked, request, binding, unknowns, growing, above)
+                if tried is not None:
+                    break
         if tried is not None:
             break
-    own = bases_of(found.leaves, segment.kinds)
-    variables = None if tried is None or own is None else _variables(binding, *tried, own[2])
+    variables = None
+    if tried is not None and kinds is not None:
+        variables = _variables(binding, *tried, _names_of(kinds))
     if kinds is None or variables is None:
         return None
     fixed: dict[int, tuple[int | None, ...]] = {}
@@ -187,17 +212,20 @@ def _tried(
     binding: Binding,
     unknowns: Sequence[Sequence[Position]],
     growing: Collection[int],
+    above: Sequence[int],
 ) -> tuple[list[Request], list[tuple[int, ...]]] | None:
     """What a run would be asked for at some sizes for which the plan is, and these; None if it is
-    for too few of them.
+    for too few of them. The sizes are larger than those `above` which they are tried.
     """
     requests: list[Request] = []
     examples: list[tuple[int, ...]] = []
     for at in range(len(_TRIED)):
         if len(examples) + len(_TRIED) - at < _NEEDED:
             return None
-        sizes = tuple([_TRIED[(at + 3 * n) % len(_TRIED)] for n in range(len(unknowns))])
-        nodes = _Elsewhere(found, plain, unknowns, sizes, growing).calls()
+        sizes = tuple([
+            least + _TRIED[(at + 3 * n) % len(_TRIED)] for n, least in enumerate(above)
+        ])  # fmt: skip
+        nodes = NodesElsewhere(found, plain, unknowns, sizes, growing).calls()
         if nodes is None:
             continue
         other = _request(found, nodes, asked)
@@ -212,15 +240,34 @@ def _tried(
     return (requests, examples) if len(examples) >= _NEEDED else None
 
 
-def _unknowns(found: WaitingCalls, before: Shapes) -> Iterator[list[list[Position]]]:
+def _size_at(leaf: Input, axis: int) -> int:
+    """The size of a leaf along an axis, or the elements of the memory below."""
+    if axis != MEMORY:
+        size: int = leaf.shape[axis]
+        return size
+    if isinstance(leaf, Call) and leaf.value is not None:
+        return leaf.value.buffer.size
+    node = leaf if isinstance(leaf, UOp) else node_of(leaf) if isinstance(leaf, Call) else None
+    stored = None if node is None else engine.realized(node)
+    base = None if node is None else base_of(stored or node)
+    return -1 if base is None or base.op is not Ops.BUFFER else int(base.arg.size)
+
+
+def _unknowns(
+    found: WaitingCalls, before: Sizes, memory: Sequence[int]
+) -> Iterator[list[list[Position]]]:
     """The leaves and axes whose sizes are others than `before`, as unknowns: first, sizes that
     changed by as much are one, which a tensor and what a `cat` has added to it are; then each size
     is one of its own.
     """
     changed: dict[tuple[int, int], list[tuple[int, int]]] = {}
-    for number, (leaf, shape) in enumerate(zip(found.leaves, before, strict=True)):
+    for number, (leaf, shape) in enumerate(zip(found.leaves, before.shapes, strict=True)):
         if len(leaf.shape) != len(shape):
             return
+        if leaf.shape == shape and memory[number] != before.memory[number]:
+            # A slice that has one size, of memory that grows.
+            sizes = before.memory[number], memory[number]
+            changed.setdefault(sizes, []).append((number, MEMORY))
         for axis, (now, old) in enumerate(zip(leaf.shape, shape)):
             if now != old:
                 changed.setdefault((old, now), []).append((number, axis))
@@ -245,18 +292,19 @@ def _kinds(
     """The kinds of the leaves; those that have `unknowns` cover all of their memory, or are slices
     of it. That of the leaves `growing` has other sizes as well.
     """
-    sized = {number for positions in unknowns for number, _, _ in positions}
+    sized = {number for each in unknowns for number, axis, _ in each if axis != MEMORY}
+    changing_of = _changing_memory(segment, nodes, unknowns)
     kinds: list[Kind] = []
     for number, kind in enumerate(segment.kinds):
         if number not in sized:
-            kinds.append(kind)
+            kinds.append(_of_changing_memory(kind, nodes[number], changing_of))
             continue
         if not isinstance(kind, LeafKind) or kind.steps is None or kind.dtype is None:
             return None
         if any(op is Ops.SHRINK for op, _, _ in kind.steps):
             steps = [
                 (op, arg, node.shape)
-                for (op, _, arg), node in zip(kind.steps, _chain(nodes[number]))
+                for (op, _, arg), node in zip(kind.steps, chain_of(nodes[number]))
             ]
             found = slice_of(steps[::-1], kind.size)
             if found is None:
@@ -279,6 +327,64 @@ def _kinds(
             return None
         kinds.append(SizedKind(ops, kind.dtype, kind.device, kind.base))
     return tuple(kinds)
+
+
+def _changing_memory(
+    segment: Segment, nodes: Sequence[UOp], unknowns: Sequence[Sequence[Position]]
+) -> dict[int, tuple[tuple[int, ...], set[int]]]:
+    """By number, the memory that a leaf with unknowns covers: its shape, and the unknown axes."""
+    found: dict[int, tuple[tuple[int, ...], set[int]]] = {}
+    for number, axis, _ in [position for positions in unknowns for position in positions]:
+        kind = segment.kinds[number]
+        if not isinstance(kind, LeafKind):
+            continue
+        if axis == MEMORY:
+            shape = shape_below(chain_of(nodes[number]), kind.size)
+            if shape is not None:
+                found.setdefault(kind.base, (shape, {long_axis(shape)}))
+        elif kind.size == math.prod(nodes[number].shape):
+            found.setdefault(kind.base, (nodes[number].shape, set()))[1].add(axis)
+    return found
+
+
+def _of_changing_memory(
+    kind: Kind, node: UOp, changing_of: Mapping[int, tuple[tuple[int, ...], set[int]]]
+) -> Kind:
+    """The kind of a leaf that has one size: of a slice of memory that has others, such as the last
+    element of a sequence that grows, one that says from which end it is counted.
+    """
+    if not isinstance(kind, LeafKind) or kind.base not in changing_of or kind.steps is None:
+        return kind
+    steps = [(each.op, each.arg, each.shape) for each in chain_of(node)]
+    found = slice_of(steps[::-1], kind.size)
+    if found is None or kind.dtype is None:
+        return kind
+    shape, sliced, starts, detaches = found
+    whole, axes = changing_of[kind.base]
+    if shape != whole:
+        return kind
+    begins = [
+        start - size if axis in axes and is_at_end(start, length, size) else start
+        for axis, (size, length, start) in enumerate(zip(shape, sliced, starts))
+    ]
+    below = [None if axis in axes else size for axis, size in enumerate(shape)]
+    margins = (None,) * len(shape)
+    return SizedSliceKind(
+        tuple(below), margins, tuple(begins), detaches, kind.dtype, kind.device, kind.base
+    )
+
+
+def _names_of(kinds: Sequence[Kind]) -> set[str]:
+    """The variables of launches whose values leaves give."""
+    found: set[str | None] = set()
+    for kind in kinds:
+        if isinstance(kind, NumberKind):
+            found.add(kind.variable)
+        elif isinstance(kind, DrawKind):
+            found.update(kind.names or ())
+        elif isinstance(kind, LeafKind):
+            found.update([name for names in kind.offsets for name in names or ()])
+    return {name for name in found if name is not None}
 
 
 def _changing(
@@ -310,120 +416,6 @@ def _reshaped(segment: Segment, found: WaitingCalls) -> tuple[Outcome, ...] | No
             outcome = outcome._replace(moves=None)
         outcomes.append(outcome)
     return tuple(outcomes)
-
-
-class _Elsewhere:
-    """The nodes of a segment at other sizes of its leaves."""
-
-    def __init__(
-        self,
-        found: WaitingCalls,
-        plain: PlainNodes,
-        unknowns: Sequence[Sequence[Position]],
-        sizes: tuple[int, ...],
-        growing: Collection[int],
-    ):
-        self.found, self.plain, self.growing = found, plain, growing
-        self.size_of = {
-            (number, axis): size + more
-            for positions, size in zip(unknowns, sizes, strict=True)
-            for number, axis, more in positions
-        }
-        self.memory: dict[UOp, UOp] = {}
-
-    def calls(self) -> dict[Call, UOp] | None:
-        """The nodes of the calls; None if they have other graphs there."""
-        nodes: dict[Input, UOp] = {}
-        for number, (leaf, node) in enumerate(self.plain.leaves.items()):
-            shape = tuple(
-                [self.size_of.get((number, n), size) for n, size in enumerate(leaf.shape)]
-            )
-            other = node if shape == leaf.shape else self._leaf(number, node, shape)
-            if other is None:
-                return None
-            nodes[leaf] = other
-        found: dict[Call, UOp] = {}
-        for call in self.found.by_time:
-            inputs = [nodes[each] for each in call.inputs or ()]
-            shapes = tuple([node.shape for node in inputs])
-            template = call.template
-            if call.pattern is not None:
-                values = call.pattern.values(shapes)
-                if values is None:
-                    return None
-                template = call.pattern.graph_at(values)
-            elif template.steps and shapes != tuple([each.shape for each in call.inputs or ()]):
-                # An alias, which has no steps, is of any shape.
-                return None
-            nodes[call] = found[call] = template.make(inputs, ())[call.slot]
-        return found
-
-    def _leaf(self, number: int, node: UOp, shape: tuple[int, ...]) -> UOp | None:
-        """Leaf `number`, all of its memory or a slice of it, in another shape."""
-        chain = _chain(node)
-        if any(each.op is Ops.SHRINK for each in chain):
-            return self._slice(number, chain, shape)
-        made = self._memory(chain[-1].src[0] if chain else node, math.prod(shape))
-        if made is None:
-            return None
-        for position, each in enumerate(reversed(chain)):
-            is_flat = each.op is Ops.RESHAPE and len(each.arg) == 1 and position + 1 < len(chain)
-            arg = each.arg
-            if each.op is Ops.RESHAPE:
-                arg = (math.prod(shape),) if is_flat else shape
-            made = UOp(each.op, each.dtype, (made,), arg)
-        return made
-
-    def _memory(self, node: UOp, size: int) -> UOp | None:
-        """Memory with `size` elements in the place of a BUFFER; None if it has another size."""
-        made = self.memory.get(node)
-        if made is None:
-            arg = node.arg._replace(slot=-1 - len(self.memory), size=size)
-            made = self.memory[node] = UOp(Ops.BUFFER, node.dtype, (), arg)
-        return made if made.arg.size == size else None
-
-    def _slice(self, number: int, chain: list[UOp], shape: tuple[int, ...]) -> UOp | None:
-        """The slice that is the top of `chain`, with as many elements along its axes as `shape`
-        says, and of that shape; None where its memory has fewer.
-        """
-        sliced = next(node for node in chain if node.op is Ops.SHRINK).shape
-        left = iter([size for size in shape if size != 1])
-        wanted = [size if size == 1 else next(left) for size in sliced]
-        made: UOp | None = chain[-1].src[0]
-        below: tuple[int, ...] | None = None
-        if number in self.growing and made is not None:
-            lowest = next(node for node in reversed(chain) if node.op is Ops.SHRINK).src[0].shape
-            below = tuple([size + new - old for size, old, new in zip(lowest, sliced, wanted)])
-            made = self._memory(made, math.prod(below))
-        is_sliced = False
-        for each in reversed(chain):
-            if made is None:
-                return None
-            arg = each.arg
-            if each.op is Ops.SHRINK:
-                ends: list[tuple[int, int]] = []
-                for (start, end), old, new, before, most in zip(
-                    arg, sliced, wanted, each.src[0].shape, made.shape
-                ):
-                    # An axis that is whole stays whole, one that has its size at last has it now.
-                    end = start + new if end - start == old else end + most - before
-                    if end > most:
-                        return None
-                    ends.append((start, end))
-                arg, is_sliced = tuple(ends), True
-            elif each.op is Ops.RESHAPE:
-                arg = shape if is_sliced else below or arg
-            made = UOp(each.op, each.dtype, (made,), arg)
-        return made if made is not None and made.shape == shape else None
-
-
-def _chain(node: UOp) -> list[UOp]:
-    """The nodes from a leaf down to its memory, without that."""
-    chain: list[UOp] = []
-    while node.op is not Ops.BUFFER:
-        chain.append(node)
-        node = node.src[0]
-    return chain
 
 
 def _request(found: WaitingCalls, nodes: Mapping[Call, UOp], asked: Call) -> Request:
