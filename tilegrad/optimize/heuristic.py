@@ -66,6 +66,17 @@ class _Heuristic(Streamer, StageShaper):
             self.unroll_sliding()
         self.thread()
 
+    def thread(self) -> None:
+        """Chunks for threads. Each chunk makes every copy that its loop does not move: where there
+        are copies, other loops are tried, and chunks have to be clearly better than none.
+        """
+        if all(node.op is not Ops.DEFINE_LOCAL for node in self.ast.toposort()):
+            super().thread()
+            return
+        cut = [partial(self.move, OptOps.THREAD, *move) for move in self.thread_moves()]
+        if cut:
+            choose(self, [lambda: None, partial(choose, self, cut)])
+
     def reuse(self, reuses: list[Reuse], heavy: UOp) -> None:
         """The tile of a reduction that uses data again: its lanes are those of an output, or of the
         contraction axis.

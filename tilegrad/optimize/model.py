@@ -174,6 +174,8 @@ class _Counter:
             loop for loop in self.loops if loop.axis is not Axis.REDUCE and loop not in closed
         )
         self.around = loops_around(self.nodes)
+        # Every chunk of a launch does all of what does not depend on its number.
+        self.chunk = next((loop for loop in self.loops if loop.axis is Axis.THREAD), None)
         # Cycles from the last term of a reduction to its result.
         self.waits: dict[UOp, float] = {}
 
@@ -190,6 +192,8 @@ class _Counter:
         stalled = self._chained()
         for loops, body in self.bodies.items():
             times = _iterations(loops)
+            if self.chunk is not None and self.chunk not in loops:
+                times *= self.chunk.extent.vmax
             starts = body.issue(self.target)
             issue += times * (starts + (timing.loop if loops else 0.0))
             stalled += times * body.waits(self.target)

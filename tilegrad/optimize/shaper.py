@@ -141,8 +141,12 @@ class Shaper:
         return total
 
     def thread(self) -> None:
-        """Chunks of the outermost loop on which every reduction depends, so that nothing is
-        computed twice.
+        """Chunks for threads: the first that is legal of `thread_moves`."""
+        any(self.move(OptOps.THREAD, *move) for move in self.thread_moves())
+
+    def thread_moves(self) -> list[tuple[UOp, int]]:
+        """Loops to cut into chunks and their numbers, the best first: outermost loops on which
+        every reduction depends, so that nothing is computed twice.
         """
         loops = [
             axis
@@ -151,7 +155,7 @@ class Shaper:
         ]
         wanted = self.chunks()
         if wanted < 2:
-            return
+            return []
         reductions = [node for node in self.ast.toposort() if node.op is Ops.REDUCE]
         # Of several stages, the longest.
         work = max(map(iterations_of, reductions), default=self.work())
@@ -191,9 +195,8 @@ class Shaper:
                     else 1
                 )
                 candidates.append((cost * padded_to(extent, size) / extent, position, loop, chunks))
-        for _, _, loop, chunks in sorted(candidates, key=lambda each: each[:2]):
-            if self.move(OptOps.THREAD, loop, chunks):
-                return
+        candidates.sort(key=lambda each: each[:2])
+        return [(loop, chunks) for _, _, loop, chunks in candidates]
 
     def unevenness(self, chunks: int, wanted: int) -> float:
         """What it costs that cores end at different times: the last round of chunks may not be one
