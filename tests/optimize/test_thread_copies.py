@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tests.optimize.test_stage import WIDE, kernel_of
-from tilegrad import Context, Device, Tensor
+from tilegrad import Context, Device, Tensor, dtypes
 from tilegrad.engine.program.stages import to_program
 from tilegrad.ir.op import Axis, Ops
 from tilegrad.optimize.heuristic import heuristic, shape
@@ -16,7 +16,7 @@ from tilegrad.optimize.model import estimate
 from tilegrad.optimize.opt import Opt, OptOps
 from tilegrad.optimize.opts import apply_opts
 
-TWO = replace(WIDE, threads=8)
+ONE, TWO = replace(WIDE, threads=0), replace(WIDE, threads=8)
 
 
 def convolution(channels: int, side: int, to: int, size: int, stride: int, padding: int) -> Tensor:
@@ -82,3 +82,22 @@ def test_values(channels: int, to: int, size: int) -> None:
         with Context(NOOPT=noopt):
             found = Tensor(x).conv2d(Tensor(w), padding=side).numpy()
         np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-4)
+
+
+def test_chunks_of_a_row_that_overlap_are_known_to_share_lines() -> None:
+    """A last chunk that begins earlier has no constant step: chunks of rows are the better ones."""
+    x, ids = Tensor.empty(1843, 748), Tensor.empty(1843, 374, dtype=dtypes.int64)
+    opts = heuristic(kernel_of(x.gather(1, ids)), TWO)
+    assert OptOps.OVERLAP in [opt.op for opt in opts]
+    assert opts[-1] == Opt(OptOps.THREAD, 0, 8)
+
+
+def test_the_gate_of_a_row_is_no_branch_for_each_lane() -> None:
+    """34 rows, seven at once: a test for each of the seven loads of an iteration."""
+    ast = kernel_of(Tensor.empty(64, 34).transpose(0, 1) @ Tensor.empty(64, 128))
+    tile = [Opt(OptOps.UPCAST, 1, 16), Opt(OptOps.PADTO, 0, 7), Opt(OptOps.UPCAST, 0, 7)]
+    free = [Opt(OptOps.UPCAST, 1, 16), Opt(OptOps.PADTO, 0, 7)]
+    gated, plain = (estimate(apply_opts(ast, opts, ONE), ONE) for opts in (tile, free))
+    # An addition with its product and a test for each row; alone, a row has a test as well.
+    assert gated.issue < plain.issue
+    assert gated.issue == pytest.approx(8 * 5 * 64 * (14 / 2 + 1), rel=0.1)

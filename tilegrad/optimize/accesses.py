@@ -160,13 +160,14 @@ def _gated(
     if has_lanes and target.has_mask and _is_computed(node, lanes):
         # Closed lanes load the first element, so that no lane needs a branch.
         return found.times(1, 2.0)
-    if found.memory > 2 or (has_lanes and not target.has_mask):
+    is_vector = any(axis in lanes for axis in node.index.ranges)
+    if (is_vector and found.memory > 2) or (has_lanes and not target.has_mask):
         # Lanes that are loaded one by one, each behind a branch.
         return found.times(1, target.timing.branch * found.memory)
     # Each condition that differs between lanes is compared and joined with the others.
     tests = [each for each in conjuncts(gate) if _varies(each, lanes)]
     share = sum(_masked_share(each, inner) for each in tests) if target.has_mask else len(tests)
-    return found.times(1, 2.0 * share if has_lanes else 1.0)
+    return found.times(1, 2.0 * share if has_lanes else found.memory)
 
 
 def _masked_share(test: UOp, inner: UOp | None) -> float:

@@ -87,19 +87,25 @@ class _Heuristic(Streamer, StageShaper):
         worthy = [each for each in reuses if 3 * each.worth >= reuses[0].worth]
         # To leave padding out has to be clearly better: such rows lie further apart in memory.
         worthy.sort(key=lambda each: each.padding is not None)
-        tiles = [partial(self.tile, reuse, heavy) for reuse in worthy]
         # All lanes of all vectors add up products all the time.
         share = min([each.padding.share for each in worthy if each.padding], default=1.0)
         least = iterations_of(heavy) / self.target.lanes_of(heavy.dtype) / self.target.timing.ports
         least *= share
+        tiles = [partial(self.unrolled_tile, least, each, heavy) for each in worthy]
         # One vector by a few rows is hardly slower in a small kernel, and much sooner compiled.
-        shorter = [partial(self.tile, each, heavy, rows=ROWS[0]) for each in worthy]
+        shorter = [partial(self.unrolled_tile, least, each, heavy, ROWS[0]) for each in worthy]
         best = partial(choose, self, tiles, least=least, shorter=shorter)
         tile = find_contraction_tile(self.ast, heavy, self.target)
         if tile is None:
             best()
         else:
             choose(self, [best, partial(self.tile_contraction, tile)], share=1.0)
+
+    def unrolled_tile(
+        self, least: float, reuse: Reuse, heavy: UOp, rows: int | None = None
+    ) -> None:
+        """A register tile with its innermost loop as it is best."""
+        self.tile(reuse, heavy, rows)
         self.unroll_short(least)
 
     def unroll_sliding(self) -> None:

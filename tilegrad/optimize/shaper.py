@@ -9,7 +9,7 @@ from collections.abc import Collection
 from tilegrad.base.dtype import dtypes
 from tilegrad.base.errors import OptError
 from tilegrad.ir.op import Axis, Ops
-from tilegrad.ir.queries import iterations_of, stride_of
+from tilegrad.ir.queries import iterations_of
 from tilegrad.ir.uop import UOp, prod
 from tilegrad.optimize.facts import (
     COPIED,
@@ -18,6 +18,7 @@ from tilegrad.optimize.facts import (
     padded_to,
     stores,
 )
+from tilegrad.optimize.footprint import step_of
 from tilegrad.optimize.opt import Opt, OptOps, axes_of, loop_order, reduce_axes, running_loops
 from tilegrad.optimize.opts import apply_opt
 from tilegrad.target import Target
@@ -188,7 +189,7 @@ class Shaper:
                 size = -(-extent // chunks)
                 cost = (1 + COPIED * again * (chunks - 1) / work) * self.unevenness(chunks, wanted)
                 # Chunks that store short runs of a long one share the lines where these meet.
-                run = abs(stride_of(store.index, loop) or 0) * size * store.value.dtype.itemsize
+                run = abs(step_of(store.index, loop) or 0) * size * store.value.dtype.itemsize
                 cost *= (
                     1 + _SHARED_LINE / run
                     if self.target.line_bytes < run * chunks and run < _SHORT
