@@ -10,20 +10,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tilegrad.ir.op import Axis, Ops
-from tilegrad.ir.queries import stride_of
+from tilegrad.ir.queries import bytes_of, stride_of
 from tilegrad.ir.uop import UOp
 from tilegrad.optimize.facts import FEW_ROWS, ROWS, packed_bytes, padded_to, stores
 from tilegrad.optimize.opt import OptOps, loop_order
 from tilegrad.optimize.shaper import Shaper
 
-__all__ = ["tiled_rows"]
+__all__ = ["most_rows", "tiled_rows"]
 
 
 def tiled_rows(shaper: Shaper, reductions: Sequence[UOp], width: int) -> list[UOp]:
     """The kernel of `shaper` with some rows at once, the best guess first; nothing where the
-    reductions have no rows in common, run across memory, or would read padding lane by lane, and
-    where the rows are long: lines are fetched ahead along a page, and rows on several pages wait
-    for memory. The kernel of `shaper` stays as it is.
+    reductions have no rows in common, run across memory, or would read padding lane by lane. The
+    kernel of `shaper` stays as it is.
     """
     # One pass over a row, and another that stores it, are a stream of memory.
     if len(reductions) < 2:
@@ -33,19 +32,29 @@ def tiled_rows(shaper: Shaper, reductions: Sequence[UOp], width: int) -> list[UO
         return []
     splits = [each for each in splits if each[0] is not row]
     longest = max(padded_to(int(loop.vmax) + 1, width) for loop, _ in splits)
-    loads = [node for node in shaper.ast.toposort() if node.op is Ops.LOAD and row in node.ranges]
     contiguous = {loop for loop, _ in splits}
     around = [loop for loop in shaper.outputs() if loop not in contiguous]
-    most = shaper.target.page_bytes // max(packed_bytes(load, around) for load in loads)
+    most = most_rows(shaper, row, around)
     found = []
-    for count in (FEW_ROWS, ROWS[0]) if most >= FEW_ROWS else (FEW_ROWS // 2,):
-        if count > most:
-            continue
+    for count in (count for count in (FEW_ROWS, ROWS[0]) if count <= most):
         is_short = count * longest <= shaper.target.registers // 4 * width
         for amount in dict.fromkeys([width, longest] if is_short else [width]):
             shaped = _tiled(shaper, row, splits, count, amount)
             found += [] if shaped is None else [shaped]
     return found
+
+
+def most_rows(shaper: Shaper, row: UOp, around: Sequence[UOp]) -> int:
+    """How many rows at once do not wait for memory: those that half the nearest cache holds, where
+    the second one has all that the kernel reads and stores; else those on two pages, as lines are
+    fetched ahead along a page. `around` are the loops outside of a row, `row` the innermost.
+    """
+    target, nodes = shaper.target, shaper.ast.toposort()
+    loads = [node for node in nodes if node.op is Ops.LOAD and row in node.ranges]
+    longest = max((packed_bytes(load, list(around)) for load in loads), default=1)
+    memories = (bytes_of(node) for node in nodes if node.op is Ops.DEFINE_GLOBAL)
+    is_near = sum(memories) <= target.second_bytes
+    return (target.cache_bytes[0] // 2 if is_near else 2 * target.page_bytes) // longest
 
 
 def _tiled(
