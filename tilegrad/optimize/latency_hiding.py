@@ -10,7 +10,9 @@ output axis unrolled gives independent accumulators. Which, and whether what it 
 from __future__ import annotations
 
 import itertools
+import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
 
 from tilegrad.ir.op import Axis, Ops
@@ -32,9 +34,11 @@ def hide_waits(shaper: Shaper) -> None:
     is_short = shaper.work() < timing.launch
     if is_short or not shaper.target.has_vectors or not _may_wait(shaper):
         return
-    found, is_row = estimate(shaper.ast, shaper.target), _stores_row(shaper.ast)
-    # Of rows behind several reductions, as many were taken as do not wait for memory.
-    if not found.latency or (is_row and _has_several(shaper.ast)):
+    is_row = _stores_row(shaper.ast)
+    # Of rows behind several reductions, as many were taken as do not wait for memory. A chain that
+    # the next iteration overlaps with is no reason for rows that are read side by side.
+    far = replace(shaper.target, timing=replace(timing, window=sys.maxsize))
+    if (is_row and _has_several(shaper.ast)) or not estimate(shaper.ast, far).latency:
         return
     # What threads are to share stays a loop.
     room = int(prod(loop.vmax + 1 for loop in shaper.outputs())) // max(shaper.chunks(), 1)
