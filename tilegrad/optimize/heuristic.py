@@ -15,7 +15,7 @@ from functools import partial
 from tilegrad.ir.op import Axis, Ops
 from tilegrad.ir.queries import iterations_of, stride_of
 from tilegrad.ir.uop import UOp, prod
-from tilegrad.optimize.choice import choose
+from tilegrad.optimize.choice import CLEAR, choose
 from tilegrad.optimize.contraction_tile import find_contraction_tile
 from tilegrad.optimize.facts import ROWS, UNROLLED, heaviest, stores
 from tilegrad.optimize.heuristic_dots import use_dots
@@ -67,15 +67,15 @@ class _Heuristic(Streamer, StageShaper):
         self.thread()
 
     def thread(self) -> None:
-        """Chunks for threads. Each chunk makes every copy that its loop does not move: where there
-        are copies, other loops are tried, and chunks have to be clearly better than none.
+        """Chunks for threads. Each chunk makes every copy that its loop does not move: where that
+        is much of the work, other loops are tried, and chunks must be clearly better than none.
         """
-        if all(node.op is not Ops.DEFINE_LOCAL for node in self.ast.toposort()):
+        moves = self.thread_moves()
+        if not moves or moves[0][0] < 1 - CLEAR:
             super().thread()
             return
-        cut = [partial(self.move, OptOps.THREAD, *move) for move in self.thread_moves()]
-        if cut:
-            choose(self, [lambda: None, partial(choose, self, cut)])
+        cut = [partial(self.move, OptOps.THREAD, loop, chunks) for _, loop, chunks in moves]
+        choose(self, [lambda: None, partial(choose, self, cut)])
 
     def reuse(self, reuses: list[Reuse], heavy: UOp) -> None:
         """The tile of a reduction that uses data again: its lanes are those of an output, or of the

@@ -143,11 +143,12 @@ class Shaper:
 
     def thread(self) -> None:
         """Chunks for threads: the first that is legal of `thread_moves`."""
-        any(self.move(OptOps.THREAD, *move) for move in self.thread_moves())
+        any(self.move(OptOps.THREAD, loop, chunks) for _, loop, chunks in self.thread_moves())
 
-    def thread_moves(self) -> list[tuple[UOp, int]]:
+    def thread_moves(self) -> list[tuple[float, UOp, int]]:
         """Loops to cut into chunks and their numbers, the best first: outermost loops on which
-        every reduction depends, so that nothing is computed twice.
+        every reduction depends, so that nothing is computed twice. Before each, about which share
+        of the work copies are that are made again.
         """
         loops = [
             axis
@@ -173,7 +174,7 @@ class Shaper:
         }
         store = stores(self.ast)[0]
         nests |= running_loops(self.ast)
-        candidates: list[tuple[float, int, UOp, int]] = []
+        candidates: list[tuple[float, int, float, UOp, int]] = []
         for position, loop in enumerate(loops):
             extent = loop.extent.arg
             if (
@@ -187,7 +188,8 @@ class Shaper:
             counts = {_chunks(extent, each) for each in (wanted, max(wanted // 2, 2))}
             for chunks in counts | {min(extent, wanted)}:
                 size = -(-extent // chunks)
-                cost = (1 + COPIED * again * (chunks - 1) / work) * self.unevenness(chunks, wanted)
+                copied = COPIED * again * (chunks - 1) / work
+                cost = (1 + copied) * self.unevenness(chunks, wanted)
                 # Chunks that store short runs of a long one share the lines where these meet.
                 run = abs(step_of(store.index, loop) or 0) * size * store.value.dtype.itemsize
                 cost *= (
@@ -195,9 +197,10 @@ class Shaper:
                     if self.target.line_bytes < run * chunks and run < _SHORT
                     else 1
                 )
-                candidates.append((cost * padded_to(extent, size) / extent, position, loop, chunks))
+                cost *= padded_to(extent, size) / extent
+                candidates.append((cost, position, copied, loop, chunks))
         candidates.sort(key=lambda each: each[:2])
-        return [(loop, chunks) for _, _, loop, chunks in candidates]
+        return [(copied, loop, chunks) for _, _, copied, loop, chunks in candidates]
 
     def unevenness(self, chunks: int, wanted: int) -> float:
         """What it costs that cores end at different times: the last round of chunks may not be one
