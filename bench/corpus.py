@@ -88,12 +88,13 @@ def arrays(case: Case) -> list[Any]:
 
 
 def own_functional() -> Any:
-    """`torch.nn.functional` of tilegrad, `cat` and `pad`, for tilegrad's own tensors."""
+    """`torch.nn.functional` of tilegrad, `cat`, `pad` and `copy`, for tilegrad's own tensors."""
     import tilegrad.torch.nn.functional as functional
     from tilegrad import Tensor
 
     functional.cat = lambda tensors, axis: Tensor.cat(*tensors, dim=axis)
     functional.pad = Tensor.pad
+    functional.copy = Tensor.contiguous
     return functional
 
 
@@ -131,6 +132,7 @@ def of_pytorch(case: Case) -> list[Callable[[], Any]]:
 
     torch.set_num_threads(1)
     functional.cat = torch.cat
+    functional.copy = lambda x: x.clone(memory_format=torch.contiguous_format)
     runs: list[Callable[[], Any]] = []
     is_image = any(len(each.shape) == 4 and not each.below for each in case.inputs)
     layouts = [torch.contiguous_format]

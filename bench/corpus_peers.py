@@ -53,7 +53,6 @@ class Array:
         x = self.value
         functions: dict[str, Callable[..., Any]] = {
             "amax": lambda axis: x.max(axis),
-            "contiguous": lambda: x,
             "exp": lambda: jnp.exp(x),
             "flip": lambda axes: jnp.flip(x, axes),
             "gather": lambda axis, ids: jnp.take_along_axis(x, ids.value, axis),
@@ -122,6 +121,7 @@ def _functional() -> Any:
         conv2d=conv2d, layer_norm=layer_norm, normalize=normalize, pad=pad,
         scaled_dot_product_attention=attention,
         cat=lambda arrays, axis: Array(jnp.concatenate([each.value for each in arrays], axis)),
+        copy=lambda x: x,
         gelu=lambda x: Array(jax.nn.gelu(x.value, approximate=False)),
         silu=lambda x: Array(jax.nn.silu(x.value)),
         softmax=lambda x, axis: Array(jax.nn.softmax(x.value, axis)),

@@ -197,8 +197,9 @@ def movement(choice: random.Random) -> Case:
         return x.narrow(axis, amount // 2, shape[axis] - amount // 2)
 
     def compute(f: Any, x: Any) -> Any:
-        # Some of these are views in one framework, and copies in the other.
-        return moved(f, x).contiguous()
+        # Some of these are views in one framework, and copies in the other: a slice of whole rows
+        # is contiguous in PyTorch as it is.
+        return f.copy(moved(f, x))
 
     words = f"{kind} {_text(*shape)} " + (_text(*order) if kind == "permute" else f"axis {axis}")
     return Case("movement", words, (Input(shape),), compute)

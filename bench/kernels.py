@@ -134,7 +134,10 @@ def recorded(chosen: Sequence[Row]) -> dict[str, Any]:
             status = 1
             try:
                 os.close(reader)
-                with os.fdopen(writer, "w") as out, tempfile.TemporaryDirectory() as cache:
+                with (
+                    os.fdopen(writer, "w") as out,
+                    tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as cache,
+                ):
                     os.environ["TILEGRAD_CACHE"] = cache
                     json.dump(record(row), out)
                 status = 0

@@ -114,8 +114,9 @@ class Timing:
         load_ports, store_ports: loads and stores of whole vectors that start in one cycle.
         width: instructions of all kinds that start in one cycle (6 on both).
         latency: from a multiply-add to one that takes its result.
-        window: instructions that wait for their operands while later ones start (320 on Zen 4, 512
-            on Golden Cove).
+        window: vector instructions that wait for their operands while later ones start (128 on Zen
+            4, in the two schedulers of its floating point unit and the queue before them; 97 in the
+            scheduler of Golden Cove).
         loop: of an iteration of a loop by itself.
         byte: for a byte that streams from the nearest cache, the second, the last, and memory.
         first_byte: until a load from each of these has its value.
@@ -147,7 +148,7 @@ class Timing:
     store_ports: int = 1
     width: int = 6
     latency: int = 4
-    window: int = 320
+    window: int = 128
     loop: float = 1.0
     byte: tuple[float, ...] = (1 / 128, 1 / 48, 1 / 12, 1 / 6)
     first_byte: tuple[int, ...] = (5, 15, 60, 300)

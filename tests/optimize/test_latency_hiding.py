@@ -37,6 +37,13 @@ def test_threads_are_left_what_they_share() -> None:
     assert unrolled * chunks == 8
 
 
+def test_rows_one_after_another_stay_a_stream_of_memory() -> None:
+    """What the next row overlaps with is no reason to read several rows side by side."""
+    value = (Tensor.empty(50257, 768) * Tensor.empty(768)).sum(1)
+    opts = shape(kernel_of(value), replace(WIDE, threads=8)).arg.opts
+    assert not [opt for opt in opts if opt.op in (UPCAST, OptOps.OVERLAP)]
+
+
 def test_what_takes_no_time_or_has_no_vectors_stays() -> None:
     assert results(Tensor.empty(4, 8, 16).sum(1), threads=0) == 1
     assert results(Tensor.empty(448, 464, 16).max(1), threads=0, vector_bytes=0) == 0

@@ -213,17 +213,6 @@ def test_chunks_leave_deep_folds_to_all_threads() -> None:
     assert not [opt for opt in heuristic(ast, replace(WIDE, threads=0)) if opt.op is THREAD]
 
 
-def test_short_rows_of_functions_are_taken_in_pairs() -> None:
-    ast = kernel_of(Tensor.empty(64, 100).softmax(1))
-    assert Opt(UPCAST, 0, 2) in heuristic(ast, WIDE)
-    ast = kernel_of(Tensor.empty(64, 4000).softmax(1))
-    assert Opt(UPCAST, 0, 2) not in heuristic(ast, WIDE)
-    a = SEED.standard_normal((64, 100), np.float32)
-    power = np.exp(a.astype(np.float64))
-    wanted = power / power.sum(1, keepdims=True)
-    np.testing.assert_allclose(Tensor(a).softmax(1).numpy(), wanted, rtol=2e-6)
-
-
 def test_filters_of_a_small_convolution_are_packed() -> None:
     """Channels as lanes lie apart: however little there is to do, none is loaded by itself."""
     ast = kernel_of(Tensor.empty(1, 16, 7, 7).conv2d(Tensor.empty(32, 16, 3, 3), padding=1))

@@ -177,7 +177,8 @@ def test_short_windows_are_written_out(
     opts = heuristic(kernel_of(x.conv2d(w, padding=1, stride=stride)), WIDE)
     assert [opt.arg for opt in opts if opt.op is UPCAST] == tile
     assert [opt.arg for opt in opts if opt.op is STAGE] == staged
-    assert opts[-2:-1] == [Opt(UNROLL, 2, 0)], "after copies, before chunks"
+    moves = [opt for opt in opts if opt.op is not OptOps.THREAD]
+    assert moves[-1] == Opt(UNROLL, 2, 0), "after copies, before chunks"
     is_tiled = any(opt.op is TILE for opt in opts)
     assert is_tiled == (side == 56 and channels > 16), "rows that stay cached for all channels"
 

@@ -14,7 +14,7 @@ from tilegrad.target import Target
 
 __all__ = ["CPU", "edges", "kernel_of", "kernels", "loops", "plan", "sizes"]
 
-# Two cores: eight independent iterations keep them busy.
+# Two independent iterations keep it busy.
 CPU = Target("CPU", vector_bytes=32, threads=2)
 
 

@@ -7,6 +7,8 @@ kernels read it, joining one of them saves that one's reading. What is stored be
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from tests.schedule.plans import CPU, edges, kernels, plan, sizes
@@ -159,7 +161,7 @@ def test_costly() -> None:
 def test_no_parallelism() -> None:
     """Two long rows: eight iterations would keep the target busy, two would not."""
     length = 1 << 16
-    schedule = plan(Tensor.empty(2, length).softmax(1))
+    schedule = plan(Tensor.empty(2, length).softmax(1), target=replace(CPU, threads=8))
     assert edges(schedule)[-1] == (1, 2, Reason.NO_PARALLELISM, 2 * 4 * 2)
     assert len(kernels(plan(Tensor.empty(8, length).softmax(1)))) == 1
     # Short rows are not worth a second launch.

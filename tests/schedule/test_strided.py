@@ -68,11 +68,12 @@ def test_a_remainder_has_its_terms_alone(
         ("avg_pool2d", 41, 5, 3, 2),
         ("avg_pool2d", 26, 3, 2, 2),
         ("max_pool2d", 42, 5, 2, 3),
-        # The remainders of a row would leave lanes empty, and nine terms are few.
-        ("avg_pool2d", 8, 3, 2, 3),
+        ("max_pool2d", 32, 5, 3, 2),
+        # Also where the remainders of a row fill no vector.
+        ("avg_pool2d", 8, 3, 2, 2),
     ],
 )
-def test_pools_alone_are_split_where_remainders_fill_vectors(
+def test_pools_are_split_by_their_remainders(
     kind: str, size: int, kernel: int, stride: int, terms: int
 ) -> None:
     """The gradient of a pooling; by the definition, each result adds its share to its window."""

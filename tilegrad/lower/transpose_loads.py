@@ -3,7 +3,8 @@
 The reverse of `lower.transpose_stores`: an operand of a register tile's epilogue (a residual, a
 bias for each element) may have the layout of the stored tile, contiguous along its rows. Element by
 element, gathering the lanes of each row would cost as much as a short reduction. So each lane loads
-its rows as one vector, and the vectors are transposed in registers.
+its rows as one vector, and the vectors are transposed in registers. Lanes may be padding, as those
+of a packed copy whose channels are no whole vectors: then each vector has the gate of its lane.
 """
 
 from __future__ import annotations
@@ -19,8 +20,9 @@ from tilegrad.target import Target
 
 __all__ = ["transpose_loads"]
 
-# (pointer, the terms of the indices, the offset of each lane from the first, the dtype)
-Key = tuple[UOp, frozenset[tuple[UOp, int]], tuple[int, ...], DType]
+# (pointer, the terms of the indices, the offset of each lane from the first, the alternative and
+# the gate of each lane, the dtype)
+Key = tuple[UOp, frozenset[tuple[UOp, int]], tuple[int, ...], tuple[tuple[UOp, ...], ...], DType]
 
 
 def transpose_loads(ast: UOp, target: Target) -> UOp:
@@ -31,7 +33,7 @@ def transpose_loads(ast: UOp, target: Target) -> UOp:
         return ast
     groups: dict[Key, dict[int, UOp]] = {}
     for node in ast.toposort():
-        if node.op is Ops.VECTORIZE and (found := _row(node)) is not None:
+        if node.op is Ops.VECTORIZE and (found := _row(node, target)) is not None:
             groups.setdefault(found[0], {})[found[1]] = node
     new: dict[UOp, UOp] = {}
     for rows in groups.values():
@@ -41,7 +43,7 @@ def transpose_loads(ast: UOp, target: Target) -> UOp:
     return ast.substitute(new)
 
 
-def _row(node: UOp) -> tuple[Key, int] | None:
+def _row(node: UOp, target: Target) -> tuple[Key, int] | None:
     """The key that the rows of a tile share, and the constant offset of this row; None for a vector
     that is no gathered row.
     """
@@ -54,7 +56,9 @@ def _row(node: UOp) -> tuple[Key, int] | None:
     offsets: list[int] = []
     factors: frozenset[tuple[UOp, int]] | None = None
     for load in node.src:
-        if load.op is not Ops.LOAD or load.is_gated or load.src[0] is not pointer:
+        if load.op is not Ops.LOAD or load.src[0] is not pointer:
+            return None
+        if load.is_gated and not target.has_mask:
             return None
         terms = terms_of(load.index)
         if terms is None or (offsets and frozenset(terms[0].items()) != factors):
@@ -65,7 +69,8 @@ def _row(node: UOp) -> tuple[Key, int] | None:
         # One element for several lanes is one load already.
         return None
     apart = tuple(offset - offsets[0] for offset in offsets)
-    return (pointer, factors, apart, node.dtype), offsets[0]
+    gates = tuple(load.src[2:] if load.is_gated else () for load in node.src)
+    return (pointer, factors, apart, gates, node.dtype), offsets[0]
 
 
 def _runs(rows: dict[int, UOp]) -> Iterator[list[int]]:
@@ -94,7 +99,13 @@ def _transposed(rows: Sequence[UOp]) -> dict[UOp, UOp]:
     """The rows of a tile, each by the vector that replaces it."""
     dtype = rows[0].dtype
     count = len(rows)
-    loads = [load.replace(dtype=load.dtype.vec(count)) for load in rows[0].src]
+    loads = [
+        load.replace(
+            dtype=load.dtype.vec(count),
+            src=(*load.src[:2], *(each.broadcast(count) for each in load.src[2:])),
+        )
+        for load in rows[0].src
+    ]
     together = dtype.lanes // count
     vectors = [
         _joined(loads[number : number + together], dtype)

@@ -77,7 +77,7 @@ def _vector(node: UOp, lane: UOp, width: int, step: int, target: Target) -> Acce
         vectors = -(-reach // width)
         return Access(vectors, 2 * vectors - 1)
     rows = _rows_beside(index, lane)
-    if rows >= LEAST_ROWS and not node.is_gated:
+    if rows >= LEAST_ROWS and _has_gate_of_lanes(node, lane, target):
         return Access(max(width // rows, 1), math.log2(width))
     return Access(width, width)
 
@@ -110,6 +110,18 @@ def _rows_beside(index: UOp, lane: UOp) -> int:
         if axis is not lane and axis.axis in UNROLLED and stride_of(index, axis) == 1
     )
     return max(extents, default=1)
+
+
+def _has_gate_of_lanes(node: UOp, lane: UOp, target: Target) -> bool:
+    """Whether all rows of a lane have one gate, or none, so that they may be one vector."""
+    if not node.is_gated:
+        return True
+    rows = (
+        axis
+        for axis in node.index.ranges
+        if axis is not lane and axis.axis in UNROLLED and stride_of(node.index, axis) == 1
+    )
+    return target.has_mask and all(axis not in node.gate.ranges for axis in rows)
 
 
 def _positions(index: UOp, lane: UOp | None = None, width: int = 1) -> int:
@@ -148,13 +160,14 @@ def _gated(
     if has_lanes and target.has_mask and _is_computed(node, lanes):
         # Closed lanes load the first element, so that no lane needs a branch.
         return found.times(1, 2.0)
-    if found.memory > 2 or (has_lanes and not target.has_mask):
+    is_vector = any(axis in lanes for axis in node.index.ranges)
+    if (is_vector and found.memory > 2) or (has_lanes and not target.has_mask):
         # Lanes that are loaded one by one, each behind a branch.
         return found.times(1, target.timing.branch * found.memory)
     # Each condition that differs between lanes is compared and joined with the others.
     tests = [each for each in conjuncts(gate) if _varies(each, lanes)]
     share = sum(_masked_share(each, inner) for each in tests) if target.has_mask else len(tests)
-    return found.times(1, 2.0 * share if has_lanes else 1.0)
+    return found.times(1, 2.0 * share if has_lanes else found.memory)
 
 
 def _masked_share(test: UOp, inner: UOp | None) -> float:

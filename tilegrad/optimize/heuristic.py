@@ -15,7 +15,7 @@ from functools import partial
 from tilegrad.ir.op import Axis, Ops
 from tilegrad.ir.queries import iterations_of, stride_of
 from tilegrad.ir.uop import UOp, prod
-from tilegrad.optimize.choice import choose
+from tilegrad.optimize.choice import CLEAR, choose
 from tilegrad.optimize.contraction_tile import find_contraction_tile
 from tilegrad.optimize.facts import ROWS, UNROLLED, heaviest, stores
 from tilegrad.optimize.heuristic_dots import use_dots
@@ -79,6 +79,17 @@ class _Heuristic(Streamer, StageShaper):
             self.unroll_sliding()
         self.thread()
 
+    def thread(self) -> None:
+        """Chunks for threads. Each chunk makes every copy that its loop does not move: where that
+        is much of the work, other loops are tried, and chunks must be clearly better than none.
+        """
+        moves = self.thread_moves()
+        if not moves or moves[0][0] < 1 - CLEAR:
+            super().thread()
+            return
+        cut = [partial(self.move, OptOps.THREAD, loop, chunks) for _, loop, chunks in moves]
+        choose(self, [lambda: None, partial(choose, self, cut)])
+
     def reuse(self, reuses: list[Reuse], heavy: UOp) -> None:
         """The tile of a reduction that uses data again: its lanes are those of an output, or of the
         contraction axis.
@@ -89,13 +100,13 @@ class _Heuristic(Streamer, StageShaper):
         worthy = [each for each in reuses if 3 * each.worth >= reuses[0].worth]
         # To leave padding out has to be clearly better: such rows lie further apart in memory.
         worthy.sort(key=lambda each: each.padding is not None)
-        tiles = [partial(self.tile, reuse, heavy) for reuse in worthy]
         # All lanes of all vectors add up products all the time.
         share = min([each.padding.share for each in worthy if each.padding], default=1.0)
         least = iterations_of(heavy) / self.target.lanes_of(heavy.dtype) / self.target.timing.ports
         least *= share
+        tiles = [partial(self.unrolled_tile, least, each, heavy) for each in worthy]
         # One vector by a few rows is hardly slower in a small kernel, and much sooner compiled.
-        shorter = [partial(self.tile, each, heavy, rows=ROWS[0]) for each in worthy]
+        shorter = [partial(self.unrolled_tile, least, each, heavy, ROWS[0]) for each in worthy]
         best = partial(choose, self, tiles, least=least, shorter=shorter)
         if self.is_short:
             best, self.was_shortened = partial(choose, self, shorter, least=least), True
@@ -106,6 +117,12 @@ class _Heuristic(Streamer, StageShaper):
             # Their sums are rounded differently, and short shapes round as the best ones do.
             both = [best, partial(self.tile_contraction, tile)]
             choose(self, both, share=1.0, is_short=False)
+
+    def unrolled_tile(
+        self, least: float, reuse: Reuse, heavy: UOp, rows: int | None = None
+    ) -> None:
+        """A register tile with its innermost loop as it is best."""
+        self.tile(reuse, heavy, rows)
         self.unroll_short(least)
 
     def unroll_sliding(self) -> None:

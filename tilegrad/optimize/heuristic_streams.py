@@ -18,7 +18,6 @@ from tilegrad.optimize.facts import (
     UNROLLED,
     WORTH_STAGING,
     has_functions,
-    packed_bytes,
     padded_to,
     power_below,
     power_in,
@@ -26,6 +25,7 @@ from tilegrad.optimize.facts import (
 )
 from tilegrad.optimize.heuristic_pools import Pooler
 from tilegrad.optimize.opt import OptOps, loop_order
+from tilegrad.optimize.row_tiles import tiled_rows
 from tilegrad.optimize.rows import rows_of_reduction
 from tilegrad.optimize.transposes import transpose
 
@@ -38,8 +38,6 @@ _WHOLE_REDUCTION = 13
 _WORTH_PADDING = 0.9
 # An axis may be so much longer for whole iterations of several vectors.
 _LITTLE = 1.03
-# The most bytes loaded for a row, and the fewest registers, where rows are taken in pairs.
-_SHORT_ROW, _PAIR_REGISTERS = 3 << 10, 32
 
 # Limits of compile time.
 # Gated loads of a row of vectors that is unrolled as a whole: more take long to compile.
@@ -68,6 +66,18 @@ class Streamer(Pooler):
         if (columns := self.columns(store)) is not None:
             self.vectorize_columns(columns, width)
             return
+        plain = partial(self.vectorize_nests, reductions, width)
+        rows = tiled_rows(self, reductions, width)
+        found = [partial(self.take, each) for each in rows]
+        choose(self, [*found[:1], plain, *found[1:]])
+
+    def take(self, shaped: UOp) -> None:
+        """Go on with a kernel that was shaped before."""
+        self.ast = shaped
+
+    def vectorize_nests(self, reductions: Sequence[UOp], width: int) -> None:
+        """Vectors along memory in every nest, by itself."""
+        store = stores(self.ast)[0]
         has_lanes = [
             self.vectorize_reduction(
                 reduction, self.lanes(reduction), is_alone=len(reductions) == 1
@@ -87,8 +97,6 @@ class Streamer(Pooler):
                 if reductions or not transpose(self, loop, width):
                     self.vectorize_output(loop, width, has_reduction=len(reductions) == 1)
                 break
-        if len(reductions) > 1:
-            self.pair_rows()
 
     def unroll_filter(self) -> None:
         """Unroll the row of a filter, and some rows of results beside each other: they share what
@@ -138,34 +146,6 @@ class Streamer(Pooler):
         if extent <= amount or padded_to(extent, amount) > padded_to(extent, width):
             amount = min(width, 1 << (extent - 1).bit_length())
         self.upcast_to(loop, amount, overlaps=True)
-
-    def pair_rows(self) -> None:
-        """Two rows at once, where reductions of functions follow each other and then a row is
-        stored: while one waits for a polynomial's next term or for its lanes to be combined, the
-        other goes on. Long rows have enough to do.
-        """
-        nodes = self.ast.toposort()
-        reductions = [node for node in nodes if node.op is Ops.REDUCE]
-        nests = {axis for node in nodes if node.op is Ops.END for axis in node.src[1:]}
-        loops = [
-            axis
-            for axis in self.outputs()
-            if all(axis in reduction.ranges for reduction in reductions)
-        ]
-        stored = stores(self.ast)[0].src[1].ranges
-        loop = next((axis for axis in loops if axis not in nests), None)
-        if (
-            self.target.registers < _PAIR_REGISTERS
-            or loop is None
-            or stored.issubset(loops)
-            or not any(map(has_functions, reductions))
-        ):
-            return
-        loads = [node for node in nodes if node.op is Ops.LOAD and loop in node.ranges]
-        row = sum(packed_bytes(load, loops) for load in loads)
-        is_many = loop.extent.divisor % 2 == 0
-        if is_many and 4 * self.target.vector_bytes <= row <= _SHORT_ROW:
-            self.move(OptOps.UPCAST, loop, 2)
 
     def lanes(self, reduction: UOp) -> int:
         """How many elements of what a reduction reads one vector holds."""

@@ -10,7 +10,9 @@ output axis unrolled gives independent accumulators. Which, and whether what it 
 from __future__ import annotations
 
 import itertools
+import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
 
 from tilegrad.ir.op import Axis, Ops
@@ -19,6 +21,7 @@ from tilegrad.optimize.choice import CLEAR, choose
 from tilegrad.optimize.facts import stores
 from tilegrad.optimize.model import estimate
 from tilegrad.optimize.opt import axes_of
+from tilegrad.optimize.row_tiles import most_rows
 from tilegrad.optimize.shaper import Shaper
 
 __all__ = ["hide_waits"]
@@ -31,19 +34,22 @@ def hide_waits(shaper: Shaper) -> None:
     is_short = shaper.work() < timing.launch
     if is_short or not shaper.target.has_vectors or not _may_wait(shaper):
         return
-    found = estimate(shaper.ast, shaper.target)
-    if not found.latency:
+    is_row = _stores_row(shaper.ast)
+    # Of rows behind several reductions, as many were taken as do not wait for memory. A chain that
+    # the next iteration overlaps with is no reason for rows that are read side by side.
+    far = replace(shaper.target, timing=replace(timing, window=sys.maxsize))
+    if (is_row and _has_several(shaper.ast)) or not estimate(shaper.ast, far).latency:
         return
     # What threads are to share stays a loop.
     room = int(prod(loop.vmax + 1 for loop in shaper.outputs())) // max(shaper.chunks(), 1)
-    moves = list(_unrolled(shaper.ast, min(timing.latency * timing.ports, room)))
+    moves = list(_unrolled(shaper, min(timing.latency * timing.ports, room), is_row))
     first, others = (
         [partial(shaper.overlap_to, *move) for each in moves for move in each[chosen]]
         for chosen in (slice(1), slice(1, None))
     )
     # What comes behind the reductions of one row already overlaps with them, and each further row
     # takes lines of the nearest cache.
-    share = CLEAR if _stores_row(shaper.ast) else 1.0
+    share = CLEAR if is_row else 1.0
     largest = partial(choose, shaper, [lambda: None, *first], share=share)
     # Fewer results, or a chunk that overlaps, only where that is clearly better.
     choose(shaper, [largest, *others])
@@ -54,6 +60,10 @@ def _stores_row(ast: UOp) -> bool:
     nodes = ast.toposort()
     results = {loop for node in nodes if node.op is Ops.REDUCE for loop in node.ranges}
     return not stores(ast)[0].src[1].ranges <= results
+
+
+def _has_several(ast: UOp) -> bool:
+    return sum(node.op is Ops.REDUCE for node in ast.toposort()) > 1
 
 
 def _may_wait(shaper: Shaper) -> bool:
@@ -68,18 +78,22 @@ def _may_wait(shaper: Shaper) -> bool:
     return False
 
 
-def _unrolled(ast: UOp, most: int) -> Iterator[list[tuple[UOp, int]]]:
+def _unrolled(shaper: Shaper, most: int, is_row: bool) -> Iterator[list[tuple[UOp, int]]]:
     """For each output axis of a reduction how many results to unroll: all of a short one, else the
-    largest divisor up to `most`; and others, whose last chunk may overlap.
+    largest divisor up to `most`; and others, whose last chunk may overlap. Where rows are stored,
+    no more than do not wait for memory.
     """
-    results = {loop for node in ast.toposort() if node.op is Ops.REDUCE for loop in node.ranges}
-    for loop in axes_of(ast):
+    nodes = shaper.ast.toposort()
+    results = {loop for node in nodes if node.op is Ops.REDUCE for loop in node.ranges}
+    for loop in axes_of(shaper.ast):
         extent = loop.extent
         if loop not in results or loop.axis is not Axis.LOOP or extent.op is not Ops.CONST:
             continue
-        if extent.arg <= most:
+        around = [each for each in shaper.outputs() if each in results]
+        count = min(most, most_rows(shaper, loop, around)) if is_row else most
+        if extent.arg <= count:
             yield [(loop, extent.arg)]
             continue
-        divisors = (n for n in range(most, 1, -1) if extent.arg % n == 0)
-        counts = [*itertools.islice(divisors, 1), most, most // 2, most // 4]
+        divisors = (n for n in range(count, 1, -1) if extent.arg % n == 0)
+        counts = [*itertools.islice(divisors, 1), count, count // 2, count // 4]
         yield [(loop, count) for count in dict.fromkeys(counts) if count > 1]

@@ -2,10 +2,10 @@
 
 Issue: every node runs once in each iteration of the loops that it needs, as vectors where the
 lowering makes its unrolled axes lanes, and the sum of a vector's lanes is a tree of shuffles.
-Latency: a reduce waits for its last step, unless other work is in between. Registers: accumulators
-without a register move to the stack and back. Memory: bytes from each level. Pages:
-addresses are looked up, and lines of crowded sets waited for (traffic.py). Launch: threads are
-woken and waited for.
+Latency: a reduce waits for its last step, and what follows it for its result, unless other work is
+in between. Registers: accumulators without a register move to the stack and back. Memory: bytes
+from each level. Pages: addresses are looked up, and lines of crowded sets waited for (traffic.py).
+Launch: threads are woken and waited for.
 
 All facts are the target's. The cycles order two shapes of one kernel; they are no forecast.
 """
@@ -113,7 +113,6 @@ class _Iteration:
         accumulators: of reductions that go on in the next iteration.
         operands: vectors that are loaded for several uses.
         carried: cycles until the next iteration has what it takes from this one.
-        chained: cycles for values of this iteration that wait for one another.
     """
 
     busy: float = 0.0
@@ -123,7 +122,6 @@ class _Iteration:
     accumulators: float = 0.0
     operands: float = 0.0
     carried: float = 0.0
-    chained: float = 0.0
 
     @property
     def instructions(self) -> float:
@@ -140,11 +138,8 @@ class _Iteration:
         )
 
     def waits(self, target: Target) -> float:
-        """Cycles in which nothing starts: iterations overlap as far as the processor looks ahead,
-        but for what one takes from another.
-        """
-        ahead = max(target.timing.window / max(self.instructions, 1.0), 1.0)
-        return max(self.carried, self.chained / ahead, self.issue(target)) - self.issue(target)
+        """Cycles in which nothing starts, as the next iteration takes what is not there yet."""
+        return max(self.carried - self.issue(target), 0.0)
 
 
 Loops = frozenset[UOp]
@@ -179,6 +174,10 @@ class _Counter:
             loop for loop in self.loops if loop.axis is not Axis.REDUCE and loop not in closed
         )
         self.around = loops_around(self.nodes)
+        # Every chunk of a launch does all of what does not depend on its number.
+        self.chunk = next((loop for loop in self.loops if loop.axis is Axis.THREAD), None)
+        # Cycles from the last term of a reduction to its result.
+        self.waits: dict[UOp, float] = {}
 
     def run(self) -> Estimate:
         for node in self.nodes:
@@ -189,9 +188,12 @@ class _Counter:
             elif node not in self.fused and (_is_arithmetic(node) or node in self.positions):
                 self._operation(node, node.ranges)
         timing = self.target.timing
-        issue = stalled = spilled = instructions = code = 0.0
+        issue = spilled = instructions = code = 0.0
+        stalled = self._chained()
         for loops, body in self.bodies.items():
             times = _iterations(loops)
+            if self.chunk is not None and self.chunk not in loops:
+                times *= self.chunk.extent.vmax
             starts = body.issue(self.target)
             issue += times * (starts + (timing.loop if loops else 0.0))
             stalled += times * body.waits(self.target)
@@ -235,14 +237,51 @@ class _Counter:
         """The body of the innermost of `ranges`, and the loops around it: it also runs in each
         iteration of those that it does not depend on. A reduction runs outside of them.
         """
+        loops = self._loops_of(ranges)
+        return loops, self.bodies.setdefault(loops, _Iteration())
+
+    def _loops_of(self, ranges: Loops) -> Loops:
+        """The loops around what depends on `ranges`."""
         loops = frozenset(
             loop for loop in ranges if loop.op is Ops.RANGE and loop.axis not in UNROLLED
         )
         depth = max((self.depth.get(loop, 0) for loop in loops), default=0)
         reduced = [self.around[loop] for loop in loops if loop in self.around]
         around = frozenset().union(*reduced) if reduced else self.outer
-        loops |= around.intersection(self.loops[:depth])
-        return loops, self.bodies.setdefault(loops, _Iteration())
+        return loops | around.intersection(self.loops[:depth])
+
+    def _chained(self) -> float:
+        """Cycles in which results of reductions are waited for: the loops around them go on to
+        another iteration as far as the processor looks ahead, and inside of one nothing else starts
+        before a reduction is done.
+        """
+        found = 0.0
+        for loops in {self._loops_of(reduce.ranges) for reduce in self.waits}:
+            inside = [(own, body) for own, body in self.bodies.items() if loops <= own]
+            times = [_iterations(own - loops) for own, _ in inside]
+            count = sum(n * body.instructions for n, (_, body) in zip(times, inside))
+            starts = sum(n * body.issue(self.target) for n, (_, body) in zip(times, inside))
+            ahead = max(self.target.timing.window / max(count, 1.0), 1.0)
+            waits = (starts + self._chain(loops)) / ahead - starts
+            found += max(waits, 0.0) * _iterations(loops)
+        return found
+
+    def _chain(self, loops: Loops) -> float:
+        """The cycles of the longest chain of values that wait for one another in an iteration of
+        `loops`: an op by its price as multiplies, one after the other.
+        """
+        timing = self.target.timing
+        chain: dict[UOp, float] = {}
+        for node in self.nodes:
+            if not loops <= self._loops_of(node.ranges):
+                continue
+            own = self.waits.get(node, 0.0)
+            if node.op is Ops.LOAD:
+                own = timing.first_byte[0]
+            elif _is_arithmetic(node) and node not in self.fused:
+                own = timing.latency * node.op.definition.price
+            chain[node] = own + max((chain.get(source, 0.0) for source in node.src), default=0.0)
+        return max(chain.values(), default=0.0)
 
     def _access(self, node: UOp) -> None:
         loops, body = self._body_of(node.ranges)
@@ -269,7 +308,8 @@ class _Counter:
         copies, width = _copies(ranges), self._width(ranges)
         count = -(-copies // width) * share
         body = self._body(ranges)
-        body.operations += count
+        is_missing = node.op in self.target.missing
+        body.operations += count * (node.op.definition.instructions if is_missing else 1)
         body.busy += count * self.target.cycles(node.op)
         times = _iterations(ranges) * copies
         self.flops += times
@@ -288,16 +328,17 @@ class _Counter:
         body.accumulators += accumulators
         steps = -(-_copies(own) // self._width(own)) / accumulators
         latency = self.target.timing.latency
-        if all(loop.axis in UNROLLED for loop in node.src[1:]):
-            body.chained = max(body.chained, steps * latency)
-        else:
+        self.waits[node] = latency * steps
+        if any(loop.axis not in UNROLLED for loop in node.src[1:]):
             # Where accumulators are few, the values of an iteration are combined first.
             is_combined = steps >= 4 and accumulators < self.target.busy_accumulators
-            body.carried = max(body.carried, latency * (1 if is_combined else steps))
+            self.waits[node] = latency * (1 if is_combined else steps)
+            body.carried = max(body.carried, self.waits[node])
         body.operands = max(body.operands, self._operands(node))
         self._array(node, accumulators)
         if lane is not None:
             steps = 2 * math.log2(self.lanes[lane]) * _copies(node.ranges)
+            self.waits[node] += 2 * math.log2(self.lanes[lane]) * latency
             outer = self._body(node.ranges)
             outer.operations += steps
             outer.busy += steps / self.target.timing.ports

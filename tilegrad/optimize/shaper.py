@@ -9,7 +9,7 @@ from collections.abc import Collection
 from tilegrad.base.dtype import dtypes
 from tilegrad.base.errors import OptError
 from tilegrad.ir.op import Axis, Ops
-from tilegrad.ir.queries import iterations_of, stride_of
+from tilegrad.ir.queries import iterations_of
 from tilegrad.ir.uop import UOp, prod
 from tilegrad.optimize.facts import (
     COPIED,
@@ -18,6 +18,7 @@ from tilegrad.optimize.facts import (
     padded_to,
     stores,
 )
+from tilegrad.optimize.footprint import step_of
 from tilegrad.optimize.opt import Opt, OptOps, axes_of, loop_order, reduce_axes, running_loops
 from tilegrad.optimize.opts import apply_opt
 from tilegrad.target import Target
@@ -145,8 +146,13 @@ class Shaper:
         return total
 
     def thread(self) -> None:
-        """Chunks of the outermost loop on which every reduction depends, so that nothing is
-        computed twice.
+        """Chunks for threads: the first that is legal of `thread_moves`."""
+        any(self.move(OptOps.THREAD, loop, chunks) for _, loop, chunks in self.thread_moves())
+
+    def thread_moves(self) -> list[tuple[float, UOp, int]]:
+        """Loops to cut into chunks and their numbers, the best first: outermost loops on which
+        every reduction depends, so that nothing is computed twice. Before each, about which share
+        of the work copies are that are made again.
         """
         loops = [
             axis
@@ -155,7 +161,7 @@ class Shaper:
         ]
         wanted = self.chunks()
         if wanted < 2:
-            return
+            return []
         reductions = [node for node in self.ast.toposort() if node.op is Ops.REDUCE]
         # Of several stages, the longest.
         work = max(map(iterations_of, reductions), default=self.work())
@@ -172,7 +178,7 @@ class Shaper:
         }
         store = stores(self.ast)[0]
         nests |= running_loops(self.ast)
-        candidates: list[tuple[float, int, UOp, int]] = []
+        candidates: list[tuple[float, int, float, UOp, int]] = []
         for position, loop in enumerate(loops):
             extent = loop.extent.arg
             if (
@@ -186,18 +192,19 @@ class Shaper:
             counts = {_chunks(extent, each) for each in (wanted, max(wanted // 2, 2))}
             for chunks in counts | {min(extent, wanted)}:
                 size = -(-extent // chunks)
-                cost = (1 + COPIED * again * (chunks - 1) / work) * self.unevenness(chunks, wanted)
+                copied = COPIED * again * (chunks - 1) / work
+                cost = (1 + copied) * self.unevenness(chunks, wanted)
                 # Chunks that store short runs of a long one share the lines where these meet.
-                run = abs(stride_of(store.index, loop) or 0) * size * store.value.dtype.itemsize
+                run = abs(step_of(store.index, loop) or 0) * size * store.value.dtype.itemsize
                 cost *= (
                     1 + _SHARED_LINE / run
                     if self.target.line_bytes < run * chunks and run < _SHORT
                     else 1
                 )
-                candidates.append((cost * padded_to(extent, size) / extent, position, loop, chunks))
-        for _, _, loop, chunks in sorted(candidates, key=lambda each: each[:2]):
-            if self.move(OptOps.THREAD, loop, chunks):
-                return
+                cost *= padded_to(extent, size) / extent
+                candidates.append((cost, position, copied, loop, chunks))
+        candidates.sort(key=lambda each: each[:2])
+        return [(copied, loop, chunks) for _, _, copied, loop, chunks in candidates]
 
     def unevenness(self, chunks: int, wanted: int) -> float:
         """What it costs that cores end at different times: the last round of chunks may not be one

@@ -52,6 +52,8 @@ class Traffic:
         for node in accesses:
             bodies = [around[loop] for loop in node.ranges if loop in around] or [self.outer]
             self.around[node] = node.ranges.union(*bodies)
+        # Every chunk of a launch fetches all of what does not depend on its number.
+        self.chunk = next((loop for loop in loops if loop.axis is Axis.THREAD), None)
         # The number of loops inside which an access runs.
         self.depths = {
             node: max((n for n, loop in enumerate(loops, 1) if loop in node.ranges), default=0)
@@ -132,6 +134,8 @@ class Traffic:
             # What the loops just outside do not move is still there in their next iteration.
             while outside and outside[-1] not in node.ranges and units <= room // 2:
                 outside.pop()
+            if self.chunk is not None and self.chunk not in self.around[node]:
+                outside.append(self.chunk)
             total += times * units * math.prod(self.extents[loop] for loop in outside)
         return total
 

@@ -321,7 +321,7 @@ def _trace(kernel: UOp, fusion: Fusion) -> Trace:
 
 def _least_parallel(target: Target) -> int:
     """How many independent iterations keep the target busy."""
-    return 4 * max(target.threads, 1) if not target.has_locals else 64
+    return max(target.threads, 1) if not target.has_locals else 64
 
 
 def _widest_below(value: UOp, fusion: Fusion) -> UOp:

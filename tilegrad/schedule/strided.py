@@ -21,10 +21,10 @@ from tilegrad.ir.uop import UOp, prod
 __all__ = ["split_strided"]
 
 # Tuning, worth shown by `bench/corpus.py`, pooling and gradients of convolutions.
-# Terms from which on remainders of any length pay. Shorter reductions stay where a row of one
-# remainder would not fill a vector, or has one term, or each remainder has weights of its own: then
-# lanes of all remainders side by side are faster (bench/corpus.py, gradients of pools).
-_LONG, _LANES = 16, 12
+# Terms from which on remainders of any kind pay. Shorter reductions stay where one of a remainder
+# has one term, or each remainder has weights of its own: then lanes of all remainders side by side
+# are faster (bench/corpus.py, gradients of pools).
+_LONG = 16
 
 
 class _Strided(NamedTuple):
@@ -90,7 +90,7 @@ def _find(ast: UOp, order: Sequence[UOp]) -> _Strided | None:
         reductions = [node for node in nodes if node.op is Ops.REDUCE and found.reduce in node.src]
         if reductions and all(
             node.arg is Ops.ADD
-            and (_steps(node) >= _LONG or _is_filled(node, found, order[-1]))
+            and (_steps(node) >= _LONG or _is_worthy(node, found))
             and is_always(simplify(node.src[0], closed), 0)
             for node in reductions
         ):
@@ -98,13 +98,11 @@ def _find(ast: UOp, order: Sequence[UOp]) -> _Strided | None:
     return None
 
 
-def _is_filled(reduce: UOp, strided: _Strided, innermost: UOp) -> bool:
-    """Whether the remainders of a short reduction without weights fill vectors."""
+def _is_worthy(reduce: UOp, strided: _Strided) -> bool:
+    """Whether the remainders of a short reduction have several terms, and no weights."""
     loads = (node for node in reduce.toposort() if node.op is Ops.LOAD)
-    return (
-        innermost.vmax >= _LANES * strided.stride
-        and strided.reduce.vmax >= strided.stride
-        and all(strided.loop in load.ranges for load in loads if strided.reduce in load.ranges)
+    return strided.reduce.vmax >= strided.stride and all(
+        strided.loop in load.ranges for load in loads if strided.reduce in load.ranges
     )
 
 
