@@ -41,8 +41,6 @@ __all__ = ["Shards", "all_reduce"]
 Shard = UOp | None
 Children = Callable[[UOp], Sequence[Shard]]
 _ALIKE = frozenset({Ops.CAST, Ops.BITCAST, Ops.CONTIGUOUS, Ops.DETACH})
-# Arithmetic of a constant that each kernel does itself, as that of an index.
-_MOST_ALU = 16
 _ON_MEMORY = frozenset({Ops.BUFFER, Ops.ASSIGN, Ops.AFTER})
 
 
@@ -285,13 +283,14 @@ class Shards:
         return found
 
     def _is_long(self, value: UOp) -> bool:
-        """Whether a constant is computed by so much arithmetic that kernels might share it in
-        memory, which must be on each device.
+        """Whether a constant is computed by more arithmetic than an index into it takes: kernels
+        might share it in memory, which must be on each device.
         """
         found = self._long.get(value)
         if found is None:
             nodes = value.toposort() if value.is_constant and value.shape else ()
-            found = self._long[value] = sum(each.op.is_alu for each in nodes) > _MOST_ALU
+            work = sum(each.op.is_alu for each in nodes)
+            found = self._long[value] = work > 4 * len(value.shape)
         return found
 
     def _slice_for(self, node: UOp, placement: Placement, number: int) -> UOp:
