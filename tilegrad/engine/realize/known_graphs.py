@@ -389,7 +389,8 @@ class _GraphWriter(FlatCode):
         ]
         if node.op is Ops.BUFFER:
             conditions.append(f"{name}.arg[1:] != {self.name(tuple(node.arg[1:]))}")
-        else:
+        elif node.op is not Ops.DETACH:
+            # Its mark is of no value, and another one each time.
             conditions.append(self.argument(node, number))
         if number not in self.memory:
             conditions.append(f"{name}.stored is not None")

@@ -19,7 +19,6 @@ from tilegrad.base.errors import InternalError
 from tilegrad.base.origin import call_site
 from tilegrad.base.recent import Recent
 from tilegrad.engine.realize import realize as engine
-from tilegrad.engine.realize.slice_writes import are_noted
 from tilegrad.grad.backward import gradients
 from tilegrad.grad.node_hooks import is_watched
 from tilegrad.grad.regions import region_of
@@ -107,9 +106,6 @@ def _waiting(loss: Any, targets: Sequence[Any] | None) -> list[tuple[Any, Any]] 
     waits; None where nodes have to tell.
     """
     asked = loss._call
-    if are_noted():
-        # Values from before slices were written may have to be found elsewhere.
-        return None
     if asked is None or asked.pool is not this_thread.pool or asked.shape != ():
         return None
     if not asked.dtype.is_float or not postpones_calls():
