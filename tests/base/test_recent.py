@@ -113,6 +113,8 @@ BOUNDED = {
     "torch/hub.py _chosen": "one folder",
     "torch/library.py _known": "operations that a program defines",
     "engine/realize/bindings.py _bindings": "KEEP_KERNELS",
+    "engine/realize/noted_writes.py _later": "weak: the nodes that are alive",
+    "engine/realize/noted_writes.py _last": "weak: the buffers that are alive",
     "engine/run/memory.py _leaves": "weak: the leaves that are alive",
     "engine/run/memory.py _memory": "as _leaves",
     "engine/run/memory.py _tables": "tables of modules, whose entries are as _leaves",

@@ -77,7 +77,9 @@ def scheduled(ast: UOp) -> pipeline.CompiledKernel:
 def schedule_only(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(plans, "_helpers", lambda graph: nullcontext())
     monkeypatch.setattr(
-        plans, "compile_kernels", lambda items, *rest: [scheduled(ast) for ast, _ in items]
+        plans,
+        "compile_kernels",
+        lambda items, *rest, **options: [scheduled(ast) for ast, _ in items],
     )
     monkeypatch.setattr(plans, "_recall", lambda key: None)
     Device.register("COUNTED", device)

@@ -69,13 +69,13 @@ def test_from_the_folder_that_holds_tilegrad(tmp_path: Path) -> None:
 
 
 def test_an_error_begins_in_the_script(tmp_path: Path) -> None:
-    script = write(tmp_path, "from tinygrad import Tensor\n\nTensor([1]).shard_like(2)\n")
+    script = write(tmp_path, "from tinygrad import Tensor\n\nTensor([1]).as_param(2)\n")
     done = launch(script, cwd=tmp_path)
     assert done.returncode == 1 and not done.stdout
     lines = done.stderr.splitlines()
     assert lines[0].startswith("Traceback") and f'"{script}", line 3' in lines[1]
-    assert "has no attribute 'shard_like'" in done.stderr
-    assert lines[-1].startswith("tilegrad has no tinygrad.Tensor.shard_like: docs/")
+    assert "has no attribute 'as_param'" in done.stderr
+    assert lines[-1].startswith("tilegrad has no tinygrad.Tensor.as_param: docs/")
 
 
 def test_usage(capsys: pytest.CaptureFixture[str]) -> None:

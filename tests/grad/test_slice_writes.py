@@ -16,10 +16,10 @@ import pytest
 
 from tests.fresh import forget
 from tilegrad import Context, Tensor, dtypes
-from tilegrad.engine.realize import slice_writes
+from tilegrad.engine.realize import noted_writes
 from tilegrad.engine.run.memory import OverwrittenError, buffers
+from tilegrad.ir.boxes import box_of
 from tilegrad.ir.op import Ops
-from tilegrad.ir.regions import region_of
 
 START = np.array([[0.3, 0.2, -0.1], [0.1, -0.4, 0.25], [0.2, 0.1, 0.3]])
 STEPS = 4
@@ -156,7 +156,7 @@ def test_nothing_is_kept_of_it(when: str) -> None:
         gradient(one_after_the_other, when)
     gc.collect()
     assert len(buffers()) == before
-    assert not slice_writes.are_noted()
+    assert not noted_writes.are_noted()
 
 
 def test_a_slice_that_was_written_again_is_lost() -> None:
@@ -224,8 +224,8 @@ def test_random_boxes_hold_what_their_views_see() -> None:
                 moves.append((Ops.RESHAPE, shape))
                 seen = seen.reshape(shape)
         box = np.zeros(sizes, bool)
-        region = region_of(moves, sizes)
-        box[tuple(slice(first, end) for first, end in region)] = True
+        box_found = box_of(moves, sizes)
+        box[tuple(slice(first, end) for first, end in box_found)] = True
         assert box.reshape(-1)[seen.reshape(-1)].all()
         if all(op is not Ops.RESHAPE for op, _ in moves):
             assert box.sum() == seen.size

@@ -126,7 +126,7 @@ PLANTED = {
     "the code of a segment takes one memory for two": Plant("tensor/storage/segment_code.py", '            writer.unless(f"base is not b{kind.base}")', "            pass", _LOOPS),
     "the code of a segment takes two operands for one": Plant("tensor/storage/segment_code.py", "        writer.unless(*known)", "        pass", _LOOPS),
     "a mean at another length divides by the first": Plant("tensor/storage/sized_segments.py", "for name, (formula, dtype) in self.shares.items():", "for name, (formula, dtype) in ():", _LOOPS),
-    "two lengths of a segment may part": Plant("tensor/storage/sized_segments.py", "                if leaves[other].shape[other_axis] != size + more:\n                    return None", "                pass", _LOOPS),
+    "two lengths of a segment may part": Plant("tensor/storage/sized_segments.py", "                if _size_at(leaves[other], other_axis) != size + more:\n                    return None", "                pass", _LOOPS),
     "two sizes of one unknown may differ": Plant("engine/realize/unknowns.py", "                if sizes[position] != expected:", "                if sizes[position] > expected:", _LOOPS),
     "a template's number loses its sign": Plant("tensor/calls/template_table.py", "one = Number.of(-value if is_negated else value, dtype)", "one = Number.of(value, dtype)", _LOOPS),
     "a call that recorded no gradients is one that does": Plant("tensor/calls/recent_calls.py", "(self.records is None or self.records is records_gradients())", "(self.records is None or True)", _LOOPS),
@@ -134,7 +134,7 @@ PLANTED = {
     "two operands that are one are two": Plant("tensor/calls/short_signatures.py", "            rest += kind, number\n", "            rest.append(kind)\n", _LOOPS),
     "a call's gradient is that of all of its leaves": Plant("tensor/calls/gradients.py", "key += leaf.dtype, len(leaf.shape), leaf.__class__ is Number, target is not None", "key += leaf.dtype, len(leaf.shape), leaf.__class__ is Number", _LOOPS),
     "an alias does not see a write that waits": Plant("tensor/storage/writes.py", "        for each in others:\n            exchange(each, tensor.detach())", "        pass", _LOOPS),
-    "a view of memory begins where that begins": Plant("tensor/storage/viewed.py", "            start += sum([pair[0] * step for pair, step in zip(arg, strides)])", "            start = sum([pair[0] * step for pair, step in zip(arg, strides)])", _LOOPS),
+    "a view of memory begins where that begins": Plant("tensor/storage/viewed.py", "                start += pair[0] * step", "                start = pair[0] * step", _LOOPS),
 }  # fmt: skip
 
 

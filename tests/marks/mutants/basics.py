@@ -94,8 +94,8 @@ MUTANTS: dict[str, Mutant] = {
     "S1.6": Mutant(
         "NOOPT=1 has no effect on the shape of kernels",
         "tilegrad/engine/program/stages.py",
-        "    if not config.NOOPT:\n",
-        "    if True:\n",
+        "    if opts is None and not config.NOOPT:\n",
+        "    if opts is None:\n",
     ),
     "S1.7": Mutant(
         "a node that two others share prints twice in full",

@@ -294,6 +294,48 @@ MUTANTS: dict[str, Mutant] = {
         "        return value.alu(reduce.arg, total)\n",
         "        return value.alu(reduce.arg, total).alu(reduce.arg, value)\n",
     ),
+    "R6.1": Mutant(
+        "nothing is served at a program's end",
+        "tilegrad/base/trace.py",
+        "    atexit.register(show)\n",
+        "",
+    ),
+    "R6.2": Mutant(
+        "a kernel has none of its passes",
+        "tilegrad/viz/sections.py",
+        "        self.open.append((end, section))\n",
+        "",
+    ),
+    "R6.3": Mutant(
+        "constants are nodes of the picture",
+        "tilegrad/viz/pass_states.py",
+        "if node.op is not Ops.CONST or node is nodes[-1]]",
+        "if node.op is not None]",
+    ),
+    "R6.4": Mutant(
+        "of a rewrite no difference is shown",
+        "tilegrad/viz/pass_states.py",
+        '    return ["..." if line.startswith("@@") else line for line in lines]\n',
+        "    return []\n",
+    ),
+    "R6.5": Mutant(
+        "the left arrow goes on",
+        "tilegrad/viz/page/page.js",
+        "  ArrowLeft: () => turn(-1),\n",
+        "  ArrowLeft: () => turn(1),\n",
+    ),
+    "R6.6": Mutant(
+        "four loads beside each other stay four",
+        "tilegrad/lower/lower.py",
+        '    ("lower.join_accesses", join_accesses),\n',
+        '    ("lower.join_accesses", lambda ast, target: ast),\n',
+    ),
+    "R6.7": Mutant(
+        "only NOOPT=1 has Opts",
+        "tilegrad/engine/program/stages.py",
+        "if opts is None and not config.NOOPT:\n",
+        "if opts is None and config.NOOPT:\n",
+    ),
     "R7.1": Mutant(
         "a name that stands twice in a pattern may be two nodes",
         "tilegrad/ir/matcher.py",

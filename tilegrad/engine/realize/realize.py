@@ -24,11 +24,11 @@ from tilegrad.engine.realize.compare import Expected
 from tilegrad.engine.realize.computed_nodes import Known, of_variables, readers
 from tilegrad.engine.realize.host_reads import read, read_number, view_of
 from tilegrad.engine.realize.known_graphs import KnownRequest, known_request, note_graph
+from tilegrad.engine.realize.noted_writes import note_slice_writes
 from tilegrad.engine.realize.over_devices import has_groups, run_over_devices
 from tilegrad.engine.realize.request import Request
 from tilegrad.engine.realize.short_runs import note_short
 from tilegrad.engine.realize.size_ranges import binding_for_sizes
-from tilegrad.engine.realize.slice_writes import note_slice_writes
 from tilegrad.engine.run.memory import (
     buffer_of,
     leaf,

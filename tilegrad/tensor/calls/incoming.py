@@ -8,7 +8,7 @@ from typing import Any, Self, cast
 from tilegrad.base.dtype import DType, dtypes
 from tilegrad.base.errors import DTypeError, ShapeError, article
 from tilegrad.device.disk import is_file
-from tilegrad.engine.realize.slice_writes import want_slice_writes
+from tilegrad.engine.realize.noted_writes import want_slice_writes
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp
 from tilegrad.tensor.calls.uploads import are_few, can_upload, upload, upload_bytes

@@ -9,19 +9,19 @@ from typing import Any
 
 from tilegrad.ir.op import Ops
 
-__all__ = ["Move", "Region", "region_of"]
+__all__ = ["Box", "Move", "box_of"]
 
 Move = tuple[Ops, Any]
 """The op and the argument of a movement node."""
 
-Region = tuple[tuple[int, int], ...]
+Box = tuple[tuple[int, int], ...]
 
 
-def region_of(moves: Iterable[Move], sizes: Sequence[int]) -> Region:
+def box_of(moves: Iterable[Move], sizes: Sequence[int]) -> Box:
     """A box in memory of shape `sizes` that holds all that is seen through `moves`, the lowest
     first; a larger one than it could be where they do more than to shift, turn and cut axes.
     """
-    region = [(0, size) for size in sizes]
+    box = [(0, size) for size in sizes]
     # Of each axis of the view: the axis of the memory along which it runs, or None of one of size
     # 1; and whether it runs from the end.
     axes: list[int | None] = list(range(len(sizes)))
@@ -33,8 +33,8 @@ def region_of(moves: Iterable[Move], sizes: Sequence[int]) -> Region:
                 break
             for axis, (start, end), size in zip(axes, arg, shape, strict=True):
                 if axis is not None:
-                    first = region[axis][0]
-                    region[axis] = (
+                    first = box[axis][0]
+                    box[axis] = (
                         (first + size - end, first + size - start)
                         if flipped[axis]
                         else (first + start, first + end)
@@ -46,19 +46,19 @@ def region_of(moves: Iterable[Move], sizes: Sequence[int]) -> Region:
             for axis, is_flipped in zip(axes, arg, strict=True):
                 if axis is not None and is_flipped:
                     flipped[axis] = not flipped[axis]
-        elif op is Ops.RESHAPE and (kept := _kept_axes(shape, arg)) is not None:
-            axes, shape = [None if at is None else axes[at] for at in kept], list(arg)
+        elif op is Ops.RESHAPE and (same := _same_axes(shape, arg)) is not None:
+            axes, shape = [None if at is None else axes[at] for at in same], list(arg)
         elif op is not Ops.DETACH:
             break
-    return tuple(region)
+    return tuple(box)
 
 
-def _kept_axes(before: Sequence[int], after: Sequence[int]) -> list[int | None] | None:
+def _same_axes(before: Sequence[int], after: Sequence[int]) -> list[int | None] | None:
     """For each axis of the shape `after` the one of `before` that it is, or None for a new one of
     size 1; None where a reshape does more than to add and take away axes of size 1.
     """
-    kept = [axis for axis, size in enumerate(before) if size != 1]
-    if [before[axis] for axis in kept] != [size for size in after if size != 1]:
+    same = [axis for axis, size in enumerate(before) if size != 1]
+    if [before[axis] for axis in same] != [size for size in after if size != 1]:
         return None
-    rest = iter(kept)
+    rest = iter(same)
     return [None if size == 1 else next(rest) for size in after]

@@ -19,10 +19,10 @@ from typing import NamedTuple
 
 from tilegrad.engine.realize.request import Request
 from tilegrad.engine.run.memory import buffer_of, is_overwritten, leaf
+from tilegrad.ir.boxes import Box, Move, box_of
 from tilegrad.ir.movement import reshape
 from tilegrad.ir.op import Ops
 from tilegrad.ir.queries import below_reshapes, below_views
-from tilegrad.ir.regions import Move, Region, region_of
 from tilegrad.ir.uop import UOp
 from tilegrad.runtime.buffer import Buffer
 
@@ -48,12 +48,12 @@ class _Writes:
         self._leaf, self._buffer = weakref.ref(fresh), weakref.ref(buffer)
         self._reached: list[list[int]] | None = None
 
-    def may_reach(self, region: Region, number: int) -> bool:
-        """Whether a write behind the first `number` of them may have reached a region."""
+    def may_reach(self, box: Box, number: int) -> bool:
+        """Whether a write behind the first `number` of them may have reached a box."""
         # Along one of the axes it is apart from all of them, or else it is looked at as met.
         return all(
             max(reached[first:end], default=0) > number
-            for reached, (first, end) in zip(self.reached, region, strict=True)
+            for reached, (first, end) in zip(self.reached, box, strict=True)
         )
 
     @property
@@ -64,7 +64,7 @@ class _Writes:
         if self._reached is None:
             self._reached = [[0] * size for size in self.sizes]
             for number, moves in enumerate(self.moves, 1):
-                for reached, (first, end) in zip(self._reached, region_of(moves, self.sizes)):
+                for reached, (first, end) in zip(self._reached, box_of(moves, self.sizes)):
                     reached[first:end] = [number] * (end - first)
         return self._reached
 
@@ -194,9 +194,9 @@ def newest_of(view: UOp, memory: UOp | None, row: int | None = None) -> UOp | No
     if moves is None:
         return None
     rows = () if row is None else ((Ops.SHRINK, _row_of(view, row)),)
-    region = region_of((*moves, *rows), sizes)
+    box = box_of((*moves, *rows), sizes)
     writes, number = known
-    while not writes.may_reach(region, number):
+    while not writes.may_reach(box, number):
         if writes.following is None:
             break
         writes, number = writes.following, 0
