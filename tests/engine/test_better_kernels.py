@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.fresh import forget
 from tilegrad import Context, Tensor, jit
 from tilegrad.base.recent import Recent
 from tilegrad.engine.build import background, pipeline, workers
@@ -30,6 +31,7 @@ b = np.random.default_rng(2).normal(size=(96, 160)).astype(np.float32)
 @pytest.fixture(autouse=True)
 def alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
     """A process that has planned nothing yet, with one helper that it may start."""
+    forget()
     for module in (background, plans):
         monkeypatch.setattr(module, "count_of_helpers", lambda: 1)
     monkeypatch.setattr(plans, "_plans", Recent(lambda: 4096))

@@ -123,8 +123,9 @@ def test_positions_and_masks_that_grow_have_one_plan_for_all_lengths(is_read: bo
 
 def test_a_window_over_a_text_has_one_plan_for_all_lengths() -> None:
     with Context(TEMPLATES=1, SEGMENTS=1):
-        plans = _in_a_window(50, 20)
-    assert plans[-1] == plans[28]
+        plans = _in_a_window(60, 20)
+    # The window is full at step 18; what was special until then has come again by step 40.
+    assert plans[-1] == plans[40] <= plans[0] + 10
 
 
 def test_steps_of_a_text_make_no_nodes(monkeypatch: pytest.MonkeyPatch) -> None:

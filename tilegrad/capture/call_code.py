@@ -159,7 +159,7 @@ class _CallSource(CheckerSource):
             self.lines.append(f"{cell} = {name}.take(slots)")
         self.lines += [
             f"b = {cell}.buffer",
-            "if b.is_watched or b._holder is not None: b.before_write()",
+            "if b.is_watched or b.is_counted or b._holder is not None: b.before_write()",
             f"if {cell} is not {name}.current: entry.write({number}, {cell})",
         ]
 

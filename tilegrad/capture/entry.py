@@ -303,7 +303,13 @@ class Entry:
             self._set_aside(tensors)
         for slot in self._written_slots:
             buffer = self._bound[slot]
-            if buffer.is_watched or buffer.is_fixed or buffer._holder is not None or buffer.base:
+            if (
+                buffer.is_watched
+                or buffer.is_counted
+                or buffer.is_fixed
+                or buffer._holder is not None
+                or buffer.base
+            ):
                 buffer.before_write()
 
     def write(self, number: int, cell: Cell) -> None:

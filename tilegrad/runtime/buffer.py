@@ -81,7 +81,7 @@ class Buffer:
     owner: object = None
     # The user's calls behind the value, for errors.
     origin: tuple[Entry, ...] = ()
-    is_fixed = is_watched = has_copies = False
+    is_fixed = is_watched = is_counted = has_copies = False
     # Whether others may write the memory, though they are asked not to.
     is_exposed = False
     _version = 0
@@ -281,6 +281,12 @@ class Buffer:
         root.has_copies = root.has_copies or has_copies
         return root._version
 
+    def count_writes(self) -> int:
+        """As `watch`, for one who does not mind if the memory of a tensor becomes another one."""
+        root = self.base or self
+        root.is_counted = True
+        return root._version
+
     def expose(self) -> None:
         """The memory's address goes to others who could write there unseen."""
         (self.base or self).is_exposed = True
@@ -327,9 +333,10 @@ class Buffer:
         Raises OutOfMemoryError if there is none; the buffer is then as it was.
         """
         base = self.base
-        if (self if base is None else base).is_watched:
-            (base or self)._version += 1
-            if (base or self).has_copies:
+        root = self if base is None else base
+        if root.is_watched or root.is_counted:
+            root._version += 1
+            if root.has_copies:
                 Buffer.writes += 1
         holder = self._holder() if self._holder is not None else None
         if holder is None and not self.is_fixed:

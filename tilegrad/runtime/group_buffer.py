@@ -112,5 +112,9 @@ class GroupBuffer:
         """As of a buffer."""
         return sum(shard.watch() for shard in self.shards if shard is not None)
 
+    def count_writes(self) -> int:
+        """As of a buffer."""
+        return sum(shard.count_writes() for shard in self.shards if shard is not None)
+
     def __repr__(self) -> str:
         return f"<GroupBuffer {self.device} {self.size} {self.dtype!r}>"

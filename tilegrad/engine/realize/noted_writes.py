@@ -44,7 +44,7 @@ class _Writes:
         self.sizes, self.moves = sizes, moves
         self.following: _Writes | None = None
         buffer = buffer_of(fresh)
-        self.version = buffer.watch()
+        self.version = buffer.count_writes()
         self._leaf, self._buffer = weakref.ref(fresh), weakref.ref(buffer)
         self._reached: list[list[int]] | None = None
 
@@ -74,7 +74,7 @@ class _Writes:
         if found is not None:
             return None if is_overwritten(found) else found
         buffer = self._buffer()
-        if buffer is None or buffer.watch() != self.version:
+        if buffer is None or buffer.count_writes() != self.version:
             return None
         # Nobody stands on it any more, so that nobody can write to it.
         found = leaf(buffer)
@@ -118,7 +118,7 @@ def _note(versions: Sequence[UOp], targets: Sequence[UOp], fresh: UOp) -> None:
     moves = [_moves_to(target, sizes) or [] for target in targets]
     buffer = buffer_of(fresh)
     # Versions are counted from now on, if they have not been: of the first writes there is no last.
-    version = buffer.watch()
+    version = buffer.count_writes()
     writes, last = _Writes(fresh, sizes, moves), _last.get(buffer)
     if last is not None and last.version == version - 1 and last.sizes == sizes:
         last.following = writes
