@@ -37,6 +37,8 @@ def alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
     monkeypatch.setattr(plans, "_plans", Recent(lambda: 4096))
     monkeypatch.setattr(pipeline, "_kernels", Recent(lambda: 4096))
     monkeypatch.setattr(bindings, "_bindings", {})
+    # A thread that another test has left may have the helpers.
+    monkeypatch.setattr(workers, "_in_use", threading.Lock())
     with Context(CACHE=str(tmp_path), TEMPLATES=1, SEGMENTS=1, SIZES=1, SHORT=1):
         yield
     workers.end()
