@@ -88,6 +88,8 @@ class NodesElsewhere:
     def _leaf(self, number: int, node: UOp, shape: tuple[int, ...]) -> UOp | None:
         """Leaf `number`, all of its memory or a slice of it, in another shape."""
         chain = chain_of(node)
+        if not chain and node.op is not Ops.BUFFER:
+            return None
         if any(each.op is Ops.SHRINK for each in chain):
             return self._slice(number, chain, shape)
         made = self._memory(chain[-1].src[0] if chain else node, math.prod(shape))
@@ -105,6 +107,8 @@ class NodesElsewhere:
     def _has_memory(self, number: int, size: int) -> bool:
         """Let the memory below leaf `number`, a slice of it, have another size."""
         chain = chain_of([*self.plain.leaves.values()][number])
+        if not chain:
+            return False
         node = chain[-1].src[0]
         shape = shape_below(chain, node.arg.size)
         if shape is None or self._memory(node, size) is None:
@@ -188,19 +192,20 @@ class NodesElsewhere:
 
 
 def chain_of(node: UOp) -> list[UOp]:
-    """The nodes from a leaf down to its memory, without that."""
+    """The nodes from a leaf down to its memory, without that; none where it stands on none."""
     chain: list[UOp] = []
-    while node.op is not Ops.BUFFER:
+    while node.src:
         chain.append(node)
         node = node.src[0]
-    return chain
+    return chain if node.op is Ops.BUFFER else []
 
 
 def shape_below(chain: Sequence[UOp], size: int) -> tuple[int, ...] | None:
     """The shape of memory of `size` elements below a slice, the top of `chain`, where all of them
     are along one axis.
     """
-    found = slice_of([(each.op, each.arg, each.shape) for each in reversed(chain)], size)
+    moves = [(each.op, each.arg, each.shape) for each in reversed(chain)]
+    found = slice_of(moves, size) if moves else None
     return found[0] if found is not None and size in found[0] and size > 1 else None
 
 

@@ -356,7 +356,7 @@ def _of_changing_memory(
     if not isinstance(kind, LeafKind) or kind.base not in changing_of or kind.steps is None:
         return kind
     steps = [(each.op, each.arg, each.shape) for each in chain_of(node)]
-    found = slice_of(steps[::-1], kind.size)
+    found = slice_of(steps[::-1], kind.size) if steps else None
     if found is None or kind.dtype is None:
         return kind
     shape, sliced, starts, detaches = found

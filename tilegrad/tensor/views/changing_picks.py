@@ -15,7 +15,7 @@ import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from tilegrad.base.config import current_config
+from tilegrad.base.config import current_config, gradients
 from tilegrad.base.dtype import dtypes
 from tilegrad.base.forgetful_tables import Bounded
 from tilegrad.base.origin import Entry, call_site, composing
@@ -125,6 +125,9 @@ def picked_at_inputs(tensor: Any, key: Any) -> Any | None:
         return None
     pool = this_thread.pool
     call = tensor._call
+    if tensor._requires_grad and not gradients.get():
+        # The result is detached, which is another call.
+        return None
     if not can_postpone(pool, current_config(), tensor._requires_grad):
         return None
     if tensor._node.is_constant if call is None else call.pool is not pool:
