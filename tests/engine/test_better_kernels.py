@@ -85,6 +85,7 @@ def check(found: list[np.ndarray]) -> None:
         assert np.allclose(each, wanted, rtol=1e-4, atol=1e-3)
 
 
+@pytest.mark.nightly  # It waits for a helper process, for which a full machine has no time.
 def test_better_kernels_come_when_the_plan_has_run_long(monkeypatch: pytest.MonkeyPatch) -> None:
     found = list(steps(4))
     plan = last_plan()
