@@ -31,7 +31,7 @@ from tilegrad.base.recent import Recent
 from tilegrad.device.registry import Device
 from tilegrad.engine.realize.bindings import Binding, Bindings, binding_among
 from tilegrad.engine.realize.launch_numbers import may_change
-from tilegrad.engine.realize.request import Request
+from tilegrad.engine.realize.request import Request, is_compared
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp
 
@@ -389,8 +389,7 @@ class _GraphWriter(FlatCode):
         ]
         if node.op is Ops.BUFFER:
             conditions.append(f"{name}.arg[1:] != {self.name(tuple(node.arg[1:]))}")
-        elif node.op is not Ops.DETACH:
-            # Its mark is of no value, and another one each time.
+        elif node.op is not Ops.DETACH or is_compared(node.arg):
             conditions.append(self.argument(node, number))
         if number not in self.memory:
             conditions.append(f"{name}.stored is not None")

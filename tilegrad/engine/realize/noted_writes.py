@@ -126,8 +126,10 @@ def _note(versions: Sequence[UOp], targets: Sequence[UOp], fresh: UOp) -> None:
     for number, each in enumerate(versions[:-1]):
         _later[each] = _Version(writes, number)
         if each.op is Ops.ASSIGN and below_reshapes(each.src[0]).op is Ops.BUFFER:
-            # All of it was written: a gradient knows what there was as the value.
-            _later[each.src[1]] = _Version(writes, number)
+            # All of it was written: a gradient knows what there was as the value. A constant is
+            # never lost, and lives for ever.
+            if not each.src[1].is_constant:
+                _later[each.src[1]] = _Version(writes, number)
 
 
 def _shape_below(target: UOp) -> tuple[int, ...]:

@@ -17,7 +17,7 @@ from tilegrad.engine.run.memory import is_overwritten
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp, alive
 
-__all__ = ["Request"]
+__all__ = ["Request", "is_compared"]
 
 _FLOAT_BITS = Struct("<d")
 # Ops between memory and a slice of it (ir.slices).
@@ -208,8 +208,8 @@ class Request:
         if op in _ORDER:
             if sources[0] in self._views:
                 self._views.add(number)
-            # The mark of an output of a region is another one each time, and of no value.
-            return None if op is Ops.DETACH else arg
+            # Not the mark of an output of a region, which is another one each time.
+            return arg if is_compared(arg) else None
         elif op is Ops.CONST:
             if may_change(node):
                 self.constants.append(number)
@@ -237,6 +237,13 @@ class Request:
             # A Python function may hold anything: it is known by its name, and by where it recurs.
             return repr(arg), self._arguments.setdefault(arg, number)
         return arg
+
+
+def is_compared(arg: Any) -> bool:
+    """Whether the argument of a view or of a DETACH tells graphs apart. A region's mark does not:
+    it says where gradients go, and no two are equal.
+    """
+    return arg.__class__ in _PLAIN or isinstance(arg, tuple)
 
 
 def _without_number(src: tuple[UOp, ...]) -> tuple[UOp, ...]:
