@@ -7,7 +7,10 @@ from __future__ import annotations
 import functools
 import gc
 import sys
+import weakref
 from typing import Any
+
+import pytest
 
 from tilegrad import Tensor
 from tilegrad.base.recent import Recent
@@ -15,9 +18,11 @@ from tilegrad.engine.realize import bindings, slice_offsets
 from tilegrad.grad import derivative_templates as grad_templates
 from tilegrad.tensor.calls import template_table
 from tilegrad.tensor.calls.recent_calls import RecentCalls
+from tilegrad.tensor.handle import living, waiting
 from tilegrad.tensor.spectral import fourier
+from tilegrad.tensor.storage import running, short_reads
 
-__all__ = ["forget"]
+__all__ = ["forget", "forget_others"]
 
 # Where results of the user's calls are kept. What stages of the compiler know of their rules
 # depends on no graph.
@@ -67,3 +72,17 @@ def _recent_calls() -> list[RecentCalls]:
         for cell in getattr(getattr(method, "fget", method), "__closure__", None) or ()
         if isinstance(cell.cell_contents, RecentCalls)
     ]
+
+
+def forget_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let no run of this test mind what other tests of the process have left alive: gradients,
+    variables and calls that wait take every run the long way.
+    """
+    gc.collect()
+    plain, others = running.gradients, running.gradients()
+    monkeypatch.setattr(
+        running, "gradients", lambda: [g for g in plain() if all(g is not each for each in others)]
+    )
+    monkeypatch.setattr(short_reads, "with_variables", living.Some())
+    monkeypatch.setattr(running, "_waiting", weakref.WeakKeyDictionary())
+    monkeypatch.setattr(waiting.this_thread, "pool", waiting.Pool())

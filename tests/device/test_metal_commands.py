@@ -71,7 +71,7 @@ def sent(fake: FakeMetal, selector: str) -> int:
 def test_the_third_call_encodes_and_later_ones_only_execute(
     runtime: MetalRuntime, fake: FakeMetal
 ) -> None:
-    """Of 40 launches, each of which adds to the result of the one before."""
+    """A plan with 40 launches, each adding to the result of the one before."""
     program, memory = runtime.load("add", KERNEL), filled(runtime, [0, 1, 2, 3])
     sequence = runtime.sequence([(program, 3, (1, 1, 1))] * 40, True)
     given = [memory, memory, 1] * 40
@@ -99,7 +99,7 @@ def test_commands_wait_for_those_before_them(runtime: MetalRuntime, fake: FakeMe
 
 
 def test_arguments_change_while_the_gpu_is_busy(runtime: MetalRuntime, fake: FakeMetal) -> None:
-    """Nine calls with other memory and integers each, none of which is waited for."""
+    """Nine calls with other memory and integers each; nobody waits for one."""
     program = runtime.load("add", KERNEL)
     sources = [filled(runtime, [position] * 4) for position in range(9)]
     results = [runtime.allocate(16) for _ in range(9)]
@@ -201,7 +201,7 @@ def test_a_failure_names_the_kernels_and_the_next_call_goes_on(
 
 @pytest.mark.row("M4.2")
 def test_a_captured_step_learns_what_numpy_learns(fake: FakeMetal) -> None:
-    """Ten steps of gradient descent, of which eight are indirect commands, with a new batch each;
+    """Ten steps of gradient descent with a new batch each, the last eight as indirect commands;
     nothing is read before the last.
     """
     opened = metal.opened("FAKEMETAL", fake.objc)

@@ -68,7 +68,7 @@ MOST = {"METAL": 31, "CUDA": 512, "NV": 512, "CL": 128, "WEBGPU": 8}
 def test_no_kernel_takes_more_than_the_device_binds(
     name: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A sum of 600 tensors, of which some begin where the run says, and an update of 60."""
+    """A sum of 600 tensors, some at offsets that the run gives, and an update of 60."""
     device = f"NULL:{name}"
     many = [Tensor.empty(64, device=device).realize() for _ in range(600)]
     long = [Tensor.empty(128, device=device).realize() for _ in range(4)]

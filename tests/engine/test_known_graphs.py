@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.fresh import forget_others
 from tilegrad import Context, Tensor
 from tilegrad.base.errors import InternalError, TilegradError
 from tilegrad.base.trace import counters
@@ -22,8 +23,9 @@ _random = np.random.default_rng(11)
 
 
 @pytest.fixture(autouse=True)
-def by_nodes() -> Iterator[None]:
+def by_nodes(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     # Both ways are taken and compared.
+    forget_others(monkeypatch)
     known_graphs._known.clear()
     with Context(TEMPLATES=2, SEGMENTS=0, SIZES=1):
         yield

@@ -8,7 +8,6 @@ import gc
 import io
 import sys
 import threading
-import weakref
 from collections.abc import Callable, Iterator
 from contextlib import redirect_stdout
 from itertools import pairwise
@@ -18,14 +17,14 @@ import numpy as np
 import pytest
 
 from tests.engine.test_errors import filled, line_of, room_for
+from tests.fresh import forget_others
 from tilegrad import Context, GlobalCounters, Tensor
 from tilegrad.base.errors import InternalError, OutOfMemoryError, TilegradError
 from tilegrad.engine.realize import bindings, known_graphs
 from tilegrad.engine.realize.short_runs import ShortRun
 from tilegrad.engine.run.memory import OverwrittenError
 from tilegrad.engine.run.run import recording
-from tilegrad.tensor.handle import living, waiting
-from tilegrad.tensor.storage import running, short_reads
+from tilegrad.tensor.storage import short_reads
 
 STEPS = 20
 _random = np.random.default_rng(5)
@@ -36,17 +35,7 @@ def by_nodes(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     # Runs of a graph are counted: no test is to find those of another.
     known_graphs._known.clear()
     bindings._bindings.clear()
-    # What other tests of the process have left alive would take every run the long way.
-    gc.collect()
-    plain, others = running.gradients, running.gradients()
-    monkeypatch.setattr(
-        running, "gradients", lambda: [g for g in plain() if all(g is not each for each in others)]
-    )
-    if len(short_reads.with_variables):
-        monkeypatch.setattr(short_reads, "with_variables", living.Some())
-    if running.has_waiting():
-        monkeypatch.setattr(running, "_waiting", weakref.WeakKeyDictionary())
-    monkeypatch.setattr(waiting.this_thread, "pool", waiting.Pool())
+    forget_others(monkeypatch)
     with Context(TEMPLATES=1, SEGMENTS=0, SIZES=1):
         yield
 

@@ -60,7 +60,7 @@ class Builder:
         self.vanishing: list[str] = []
         self.targets: dict[Hashable, AccessPath] = {}
         self.touched = {id(buffer): buffer for launch in run.record for buffer in launch.buffers}
-        # Memory of several devices, of which launches know the shards.
+        # Memory of several devices: launches know its shards.
         groups: Any = groups_of(self.touched)
         self.groups: list[GroupBuffer] = groups
         self.touched |= {id(group): group for group in groups}

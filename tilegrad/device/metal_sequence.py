@@ -166,7 +166,7 @@ class _Commands:
         return [launch.program for launch in launches], first, (Object * len(buffers))(*buffers)
 
     def _write(self, number: int, packed: Sequence[bytes]) -> None:
-        """Store integers, of which the first has this number among those of all commands."""
+        """Store integers, the first at this number among those of all commands."""
         for position, each in enumerate(packed, number):
             assert self._numbers is not None
             address = self._numbers.address + position * _NUMBER_BYTES

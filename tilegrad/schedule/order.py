@@ -351,7 +351,7 @@ def _host(
 
 
 def _is_bound(joined: Update, target: Target, bytes_of: Callable[[int], int]) -> bool:
-    """Whether a device binds all memory of a kernel, of which large buffers are several."""
+    """Whether a device binds all memory of a kernel; a large buffer counts as its slices."""
     if not (target.most_buffers and target.bound_bytes):
         return True
     slices = [slices_of(bytes_of(number), target.bound_bytes) for number in joined.buffers]

@@ -28,6 +28,7 @@ from tilegrad.engine.build import preload
 from tilegrad.engine.build.background import BackgroundThread, count_of_helpers
 from tilegrad.engine.build.kernels import Helpers, compile_kernels
 from tilegrad.engine.build.pipeline import (
+    CompiledKernel,
     Job,
     backend_key,
     is_recalled,
@@ -42,7 +43,8 @@ from tilegrad.ir.slices import MemorySlice, offset_number, with_variable_slices
 from tilegrad.ir.uop import UOp, toposort
 
 if TYPE_CHECKING:
-    from tilegrad.schedule.items import Item, Schedule
+    from tilegrad.schedule.items import BufferSpec, Item, Schedule
+    from tilegrad.schedule.memory_plan import MemoryPlan
 
 __all__ = ["Graph", "key_of", "normalise", "plan_for", "use_best"]
 
@@ -206,16 +208,7 @@ def _make(graph: Graph, needed_later: Sequence[int], *, is_short: bool) -> Plan:
                 needed_later=needed_later,
                 begin=partial(_begin, helpers, is_short),
             )
-        compiled = [(item.ast, item) for item in schedule.items if item.ast is not None]
-        asts = [(ast, Device[item.device]) for ast, item in compiled]
-        kernels = iter(
-            compile_kernels(
-                asts,
-                helpers,
-                lambda number: graph.origin_of(compiled[number][1].nodes),
-                is_short=is_short,
-            )
-        )
+        kernels = iter(_kernels_of(schedule, graph, helpers, is_short=is_short))
     loops = [position for position, item in enumerate(schedule.items) if item.loop is not None]
     loop_plans = {position: _loop_plan(schedule, position, is_short=is_short) for position in loops}
     outputs = [*schedule.outputs, *schedule.materialised.values()]
@@ -231,20 +224,38 @@ def _make(graph: Graph, needed_later: Sequence[int], *, is_short: bool) -> Plan:
                 item.written,
             )
         )  # fmt: skip
-    buffers = [
-        PlannedMemory(
-            spec.device,
-            spec.dtype,
-            spec.size,
-            spec.source,
-            memory.offsets.get(number),
-            None if spec.extent is None else terms_of(spec.extent),
-            memory.slots.get(number),
-        )
-        for number, spec in enumerate(schedule.buffers)
-    ]
     return Plan(
-        tuple(steps), tuple(buffers), tuple(outputs), memory.blocks, tuple(schedule.materialised)
+        tuple(steps),
+        tuple(_memory_of(spec, number, memory) for number, spec in enumerate(schedule.buffers)),
+        tuple(outputs),
+        memory.blocks,
+        tuple(schedule.materialised),
+    )
+
+
+def _kernels_of(
+    schedule: Schedule, graph: Graph, helpers: Helpers | None, *, is_short: bool
+) -> list[CompiledKernel]:
+    """The kernels of a schedule, in its order."""
+    items = [(item.ast, item) for item in schedule.items if item.ast is not None]
+    return compile_kernels(
+        [(ast, Device[item.device]) for ast, item in items],
+        helpers,
+        lambda number: graph.origin_of(items[number][1].nodes),
+        is_short=is_short,
+    )
+
+
+def _memory_of(spec: BufferSpec, number: int, memory: MemoryPlan) -> PlannedMemory:
+    """Buffer `number` of a schedule, and where it lies."""
+    return PlannedMemory(
+        spec.device,
+        spec.dtype,
+        spec.size,
+        spec.source,
+        memory.offsets.get(number),
+        None if spec.extent is None else terms_of(spec.extent),
+        memory.slots.get(number),
     )
 
 

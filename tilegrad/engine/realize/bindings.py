@@ -356,9 +356,6 @@ def make_binding(
     on_devices = _on_devices(values)
     has_device = {node: node in on_devices for node in values}
     at = {value: position for position, value in enumerate(dict.fromkeys(values.values()))}
-    # A write to a slice is part of the graph of the memory, which would hold itself if the write
-    # were remembered: that it has run is known by what it left.
-    of_slices = {node.src[1] for node in now if node.op is Ops.AFTER}
     binding = Binding(
         plan=plan,
         backends=_backends(graph, plan),
@@ -369,13 +366,7 @@ def make_binding(
         targets=tuple(dict.fromkeys(request.target_of(assign) for assign in request.assigns)),
         order=tuple([number_of.get(node) for node in graph.nodes]),
         values=tuple(at),
-        known=tuple(
-            [
-                (n, at[values[node]])
-                for n, node in enumerate(now)
-                if has_device.get(node, False) and node not in of_slices
-            ]
-        ),
+        known=_known_of(now, {node: at[values[node]] for node in on_devices if node in values}),
         roots=tuple([at[values[node]] if node in values else None for node in sources]),
         unremembered=frozenset(
             position for position, node in enumerate(sources) if not has_device.get(node, True)
@@ -383,6 +374,18 @@ def make_binding(
     )
     variable_slices = {number for number, _ in binding.slices} | sized.slices
     return binding, frozenset(variable_slices)
+
+
+def _known_of(now: Sequence[UOp], at: Mapping[UOp, int]) -> tuple[tuple[int, int], ...]:
+    """The numbers of the nodes whose values a run leaves, with the positions of these.
+
+    A write to a slice is part of the graph of the memory, which would hold itself if the write were
+    remembered: that it has run is known by what it left.
+    """
+    of_slices = {node.src[1] for node in now if node.op is Ops.AFTER}
+    return tuple(
+        [(n, at[node]) for n, node in enumerate(now) if node in at and node not in of_slices]
+    )
 
 
 def _with_memory(request: Request, variables: Mapping[int, UOp], sized: Sized) -> list[UOp]:

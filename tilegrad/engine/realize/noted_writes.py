@@ -133,7 +133,7 @@ def _note(versions: Sequence[UOp], targets: Sequence[UOp], fresh: UOp) -> None:
 
 
 def _shape_below(target: UOp) -> tuple[int, ...]:
-    """The shape of the memory of which `target` is a slice, as those see it that write to it."""
+    """The shape of the memory below the slice `target`, as its writers see it."""
     shape = target.shape
     while target.op.is_movement or target.op is Ops.DETACH:
         shape, target = target.shape, target.src[0]
