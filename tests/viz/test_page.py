@@ -230,6 +230,11 @@ def test_a_port_that_is_taken() -> None:
         PageServer(page, 65_536)
 
 
+def _takes_ctrl_c() -> None:
+    """As a terminal starts a program: where the tests run in the background, it is ignored."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 class Served:
     """A script under VIZ that has ended, and serves its page."""
 
@@ -239,7 +244,7 @@ class Served:
         environment = os.environ | {"VIZ": "18500", "PYTHONPATH": str(ROOT)}
         self.process = subprocess.Popen(
             [sys.executable, str(self.script)],
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment,
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment, preexec_fn=_takes_ctrl_c,
         )  # fmt: skip
         self.said: list[str] = []
         assert self.process.stderr is not None
@@ -332,7 +337,7 @@ def test_the_command(tmp_path: Path) -> None:
     script.write_text("import sys; print(sys.argv[1:])" + SCRIPT)
     process = subprocess.Popen(
         [sys.executable, "-m", "tilegrad", "viz", "--port", "18600", str(script), "--", "one"],
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT, preexec_fn=_takes_ctrl_c,
     )  # fmt: skip
     try:
         assert process.stderr is not None
