@@ -244,7 +244,8 @@ class Served:
         environment = os.environ | {"VIZ": "18500", "PYTHONPATH": str(ROOT)}
         self.process = subprocess.Popen(
             [sys.executable, str(self.script)],
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment, preexec_fn=_takes_ctrl_c,
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment,
+            preexec_fn=_takes_ctrl_c,
         )  # fmt: skip
         self.said: list[str] = []
         assert self.process.stderr is not None
@@ -337,7 +338,8 @@ def test_the_command(tmp_path: Path) -> None:
     script.write_text("import sys; print(sys.argv[1:])" + SCRIPT)
     process = subprocess.Popen(
         [sys.executable, "-m", "tilegrad", "viz", "--port", "18600", str(script), "--", "one"],
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT, preexec_fn=_takes_ctrl_c,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT,
+        preexec_fn=_takes_ctrl_c,
     )  # fmt: skip
     try:
         assert process.stderr is not None
