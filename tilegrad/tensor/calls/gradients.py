@@ -271,6 +271,10 @@ class _Below:
             if leaf.is_write and tensor is not None and tensor._requires_grad and tensor._is_leaf:
                 # The leaf has taken another value since.
                 return tensor
+            if leaf.is_write and tensor is None:
+                # The leaf is gone. Another one, with an equal value, may stand on this memory.
+                self.is_plain = False
+                return None
             if leaf.value.leaf is None and not past.is_computed(leaf.value):
                 return None
             # Somebody knows it as a node.

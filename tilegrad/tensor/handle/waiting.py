@@ -28,7 +28,7 @@ from tilegrad.engine.run import memory as store
 from tilegrad.engine.run.in_use import lines_of_others
 from tilegrad.ir.graph_templates import Template
 from tilegrad.ir.op import Ops
-from tilegrad.ir.queries import base_of
+from tilegrad.ir.queries import base_of, device_of
 from tilegrad.ir.uop import UOp, remade
 from tilegrad.runtime.buffer import Buffer
 from tilegrad.tensor.handle.aliases import Away, is_alone, same_storage, shows
@@ -405,9 +405,10 @@ def expand(call: Call) -> UOp:
             inputs: Any = [each if isinstance(each, UOp) else each.node for each in top.inputs]
             nodes = top.template.make(inputs, top.entry)
             node = nodes[top.slot]
-            taker = top.handle() if top.is_write else None
-            if taker is not None and taker._requires_grad and taker._is_leaf:
-                node = of_leaf(taker, node)
+            if top.is_write:
+                taker = top.handle()
+                if taker is None or (taker._requires_grad and taker._is_leaf):
+                    node = of_leaf(taker, node)
             _has_node(top, node)
             for reference in top.siblings:
                 sibling = reference()
@@ -419,9 +420,10 @@ def expand(call: Call) -> UOp:
 
 
 def of_leaf(tensor: Any, node: UOp) -> UOp:
-    """The node of a copy that `tensor` takes, for a leaf that requires a gradient. Equal copies are
-    one node: where another leaf has or had it, or it is a constant, as any tensor may be, this one
-    is written to memory of its own, so that their gradients can be told apart.
+    """The node of a copy that `tensor` takes, a leaf that requires a gradient, or None if the leaf
+    is gone. Equal copies are one node: where another leaf has or had it, or it is a constant, as
+    any tensor may be, this one is written to memory of its own, so that their gradients can be told
+    apart.
     """
     value = node.src[0] if node.op is Ops.CONTIGUOUS else node
     holders = holders_of(node)
@@ -433,7 +435,8 @@ def of_leaf(tensor: Any, node: UOp) -> UOp:
         is_others = True
     if not value.is_constant and not is_others:
         return node
-    memory = store.empty(tensor.device, node.dtype, math.prod(node.shape))
+    device = device_of(node) if tensor is None else tensor.device
+    memory = store.empty(device, node.dtype, math.prod(node.shape))
     if memory.shape != node.shape:
         memory = UOp(Ops.RESHAPE, node.dtype, (memory,), node.shape)
     made = UOp(Ops.ASSIGN, node.dtype, (memory, value))
@@ -454,6 +457,9 @@ def _adopt(call: Call, node: UOp) -> None:
     """
     tensor = call.handle()
     if tensor is None:
+        if call.is_write:
+            # A leaf that takes an equal value later is another one.
+            ends.add(node)
         return
     if tensor._call is call:
         tensor._node = node
