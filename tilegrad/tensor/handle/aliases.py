@@ -36,8 +36,8 @@ from tilegrad.tensor.handle.size_arguments import is_one, same
 __all__ = [
     "Alias", "Away", "Look", "Move", "Storage", "aliases_of_all", "can_move", "can_view",
     "deeper", "extended", "hold", "is_alone", "is_contiguous", "look", "look_of_call", "moved",
-    "overlaps", "same_storage", "set_apart", "shared", "show", "shows", "steps", "strides_in",
-    "valued",
+    "moves_to", "overlaps", "same_storage", "set_apart", "shared", "show", "shows", "steps",
+    "strides_in", "times_detached", "valued",
 ]  # fmt: skip
 
 Method = TypeVar("Method", bound=Callable[..., Any])
@@ -201,11 +201,21 @@ def aliases_of_all(tensor: Any) -> list[Any] | None:
 
 def _is_all(tensor: Any) -> bool:
     """Whether a tensor has the elements of its storage as they are."""
-    path = tensor._alias[1]
+    return all(op is Ops.DETACH for op, _ in moves_to(tensor))
+
+
+def times_detached(moves: Sequence[Move]) -> int:
+    """How often an alias that `moves` lead to was detached from its storage."""
+    return sum(op is Ops.DETACH for op, _ in moves)
+
+
+def moves_to(tensor: Any) -> tuple[Move, ...]:
+    """The moves from the root of its storage to a tensor."""
+    path = 0 if tensor._alias is None else tensor._alias[1]
     if path == 0:
-        return True
+        return ()
     found = path if isinstance(path, Away) else look_of_call(tensor) or look(tensor)
-    return all(op is Ops.DETACH for op, _ in found.moves)
+    return found.moves
 
 
 def look(tensor: Any) -> Look:

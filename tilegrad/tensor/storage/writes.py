@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from tilegrad.base.config import current_config
 from tilegrad.base.dtype import DType
@@ -26,7 +26,14 @@ from tilegrad.ir.graph_templates import Template, record
 from tilegrad.ir.op import Ops
 from tilegrad.ir.placement import Group
 from tilegrad.ir.uop import UOp
-from tilegrad.tensor.handle.aliases import aliases_of_all, is_alone, look, look_of_call
+from tilegrad.tensor.handle.aliases import (
+    aliases_of_all,
+    is_alone,
+    look,
+    look_of_call,
+    moves_to,
+    times_detached,
+)
 from tilegrad.tensor.handle.core import Core
 from tilegrad.tensor.handle.device import canonical
 from tilegrad.tensor.handle.kinds import next_number
@@ -183,6 +190,13 @@ def _takes(tensor: Any, pool: Pool, *, wants_grad: bool | None) -> bool:
     if not (first._is_leaf if first._requires_grad else not wants_grad):
         return False
     return is_memory_unknown(first) and _is_memory(first)
+
+
+class Seen(NamedTuple):
+    """An alias that sees what a tensor takes; whether one of the two is detached from the other."""
+
+    alias: Any
+    is_detached: bool
 
 
 def _handles(tensor: Any) -> list[Any] | None:
@@ -344,13 +358,20 @@ def take_memory(tensor: Any, value: Value, moves: Moves) -> None:
     _has_taken(tensor, others, storage, previous)
 
 
-def _freed(tensor: Any) -> tuple[Any, list[Any], Any, tuple[weakref.ref[UOp], ...]]:
+def _freed(tensor: Any) -> tuple[Any, list[Seen], Any, tuple[weakref.ref[UOp], ...]]:
     """The tensor that takes a value for `tensor`, which has no node from now on; the aliases that
     see it, the storage that they share, and what the tensor was, for gradients.
     """
     handles = _handles(tensor)
     assert handles is not None
-    tensor, *others = handles
+    tensor, *rest = handles
+    others: list[Seen] = []
+    if rest:
+        depth = times_detached(moves_to(tensor))
+        others = [
+            Seen(each, bool(tensor._requires_grad) or times_detached(moves_to(each)) != depth)
+            for each in rest
+        ]
     own = tensor._call
     node = tensor._node if own is None else own.node
     previous = earlier_leaf(tensor, node)
@@ -360,13 +381,15 @@ def _freed(tensor: Any) -> tuple[Any, list[Any], Any, tuple[weakref.ref[UOp], ..
     return tensor, others, tensor._alias[0] if others else None, previous
 
 
-def _has_taken(tensor: Any, others: list[Any], storage: Any, previous: Any) -> None:
+def _has_taken(tensor: Any, others: list[Seen], storage: Any, previous: Any) -> None:
     tensor._symbols = NO_VARIABLES
     tensor._previous, tensor._is_shared, tensor._alias = previous, False, None
     if storage is not None:
         tensor._alias = storage, 0
         for each in others:
-            exchange(each, tensor.detach())
+            # One that was not detached takes part in the gradients of what is written later.
+            same = tensor.detach() if each.is_detached else tensor[...]
+            exchange(each.alias, same)
 
 
 def seen_by(tensor: Any) -> list[Any]:

@@ -11,14 +11,14 @@ from tilegrad.grad.regions import unrecorded, without_outputs
 from tilegrad.ir.movement import fill
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp
-from tilegrad.tensor.handle.aliases import Look, moved, show
+from tilegrad.tensor.handle.aliases import Look, moved, show, times_detached
 from tilegrad.tensor.handle.core import compute
 from tilegrad.tensor.handle.size_arguments import Variables
 from tilegrad.tensor.storage import memory, running
 
 __all__ = [
     "Write", "after_write", "depths_of_leaves", "is_leaf_with_gradient", "plain_look",
-    "show_with_gradient", "times_detached", "unseen_by_gradients", "written_to",
+    "show_with_gradient", "unseen_by_gradients", "written_to",
 ]  # fmt: skip
 
 
@@ -47,11 +47,6 @@ def plain_look(found: Look) -> Look:
     return found if found.root is None else found._replace(root=without_outputs(found.root))
 
 
-def times_detached(found: Look) -> int:
-    """How often an alias was detached from its storage."""
-    return sum(op is Ops.DETACH for op, _ in found.moves)
-
-
 def is_leaf_with_gradient(each: Any) -> bool:
     """Whether a tensor is one that gradients are gathered for."""
     return bool(each._requires_grad and each._is_leaf)
@@ -60,7 +55,9 @@ def is_leaf_with_gradient(each: Any) -> bool:
 def depths_of_leaves(aliases: Sequence[Any], looks: Sequence[Look]) -> set[int]:
     """How often those of `aliases` were detached that gradients are gathered for."""
     return {
-        times_detached(seen) for each, seen in zip(aliases, looks) if is_leaf_with_gradient(each)
+        times_detached(seen.moves)
+        for each, seen in zip(aliases, looks)
+        if is_leaf_with_gradient(each)
     }
 
 
@@ -74,11 +71,11 @@ def unseen_by_gradients(
     if not (wants or any(each._requires_grad for each in aliases)):
         return [False] * len(aliases)
     of_leaves = depths_of_leaves(aliases, looks)
-    is_recorded, depth = gradients.get(), times_detached(found)
+    is_recorded, depth = gradients.get(), times_detached(found.moves)
     return [
         bool(each._requires_grad or wants)
-        and times_detached(seen) not in of_leaves
-        and not (is_recorded and depth == times_detached(seen))
+        and times_detached(seen.moves) not in of_leaves
+        and not (is_recorded and depth == times_detached(seen.moves))
         for each, seen in zip(aliases, looks)
     ]
 

@@ -24,6 +24,7 @@ from tilegrad.tensor.handle.aliases import (
     same_storage,
     shared,
     show,
+    times_detached,
 )
 from tilegrad.tensor.handle.core import Core, check_devices, compute, describe, live
 from tilegrad.tensor.handle.living import ends, owners
@@ -39,7 +40,6 @@ from tilegrad.tensor.writing.alias_writes import (
     is_leaf_with_gradient,
     plain_look,
     show_with_gradient,
-    times_detached,
     unseen_by_gradients,
     written_to,
 )
@@ -159,7 +159,7 @@ class Assignment(Algebra):
             found = Look(without_outputs(self.uop), self.shape, ())
             looks = [found]
         value = self._allowed(name, other, found, depths_of_leaves(aliases, looks))
-        if times_detached(found):
+        if times_detached(found.moves):
             # Those that it was detached from take no gradient of it.
             value = other.detach().uop if other._requires_grad else value
         elif value is not other.uop:
@@ -196,7 +196,7 @@ class Assignment(Algebra):
         for each, seen, is_unseen in zip(write.aliases, write.looks, write.unseen):
             if is_unseen or not gradients.get() or not each._requires_grad or each._is_leaf:
                 continue
-            if times_detached(seen) != times_detached(write.found):
+            if times_detached(seen.moves) != times_detached(write.found.moves):
                 # Written through `data` or `detach()`: gradients take no notice of this one either.
                 continue
             root = look(each).root if len(write.aliases) > 1 else each.uop
@@ -223,7 +223,9 @@ class Assignment(Algebra):
         """
         if not of_leaves:
             return other.uop
-        is_view = self._requires_grad and not self._is_leaf and times_detached(found) in of_leaves
+        is_view = (
+            self._requires_grad and not self._is_leaf and times_detached(found.moves) in of_leaves
+        )
         if is_view and gradients.get():
             raise DTypeError(
                 f"{name}: a view of a leaf that requires a gradient cannot be written to",
@@ -315,7 +317,7 @@ class Assignment(Algebra):
             previous = writes.earlier_leaf(each, each.uop)
             old = each.uop if each._requires_grad else None
             target = None
-            if times_detached(seen) not in every:
+            if times_detached(seen.moves) not in every:
                 # A view of a leaf has the gradient of what is there now, as the leaf has.
                 target = self._target(write, each, seen, is_unseen=is_unseen)
             if target is not None:
@@ -323,7 +325,7 @@ class Assignment(Algebra):
             elif is_unseen:
                 show(each, seen, unrecorded(root, seen.over, old))
             else:
-                show(each, seen, of_leaf if times_detached(seen) in of_leaves else root)
+                show(each, seen, of_leaf if times_detached(seen.moves) in of_leaves else root)
             each._previous, each._is_shared = previous, False
             if each._requires_grad and each._is_leaf:
                 ends.add(each.uop)
@@ -334,7 +336,7 @@ class Assignment(Algebra):
 
     def _target(self, write: Write, each: Self, seen: Look, *, is_unseen: bool) -> UOp | None:
         """Where the gradient of a detached alias goes that requires one; None for another one."""
-        if not times_detached(seen) or is_leaf_with_gradient(each):
+        if not times_detached(seen.moves) or is_leaf_with_gradient(each):
             return None
         if is_unseen:
             return each.uop if each._requires_grad else None
