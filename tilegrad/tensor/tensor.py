@@ -67,7 +67,7 @@ __all__ = ["Tensor"]
 
 def _nodes_of(tensor: Core) -> list[UOp]:
     """The nodes that are a tensor's value in some graph."""
-    node, found = tensor.uop, tensor._earlier()
+    node, found = tensor.uop, list(dict.fromkeys(tensor._earlier()))
     graph = graphs.get(base_of(node))
     if graph is None or graph.shape != node.shape or not is_row_major(node):
         found = list(dict.fromkeys([node, *found]))

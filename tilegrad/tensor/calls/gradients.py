@@ -32,12 +32,12 @@ from tilegrad.tensor.handle.device import canonical
 from tilegrad.tensor.handle.gradient import add_gradient
 from tilegrad.tensor.handle.kinds import next_number
 from tilegrad.tensor.handle.leaf_hooks import hooks_of
-from tilegrad.tensor.handle.living import holders_of, with_nodes
+from tilegrad.tensor.handle.living import holders_of, older_leaves, with_nodes
 from tilegrad.tensor.handle.replaced import postpone
 from tilegrad.tensor.handle.size_arguments import NO_VARIABLES
 from tilegrad.tensor.handle.waiting import Call, Input, Number, this_thread
 from tilegrad.tensor.storage import past, running
-from tilegrad.tensor.storage.graphs import forgotten, graphs, older_leaves, replayed
+from tilegrad.tensor.storage.graphs import forgotten, graphs, replayed
 from tilegrad.tensor.storage.memory import base_of
 from tilegrad.tensor.storage.writes import postpones_calls
 

@@ -296,9 +296,14 @@ class Core(Metadata):
         """
         return [node for reference in self._previous if (node := reference()) is not None]
 
-    def _earlier_references(self) -> list[weakref.ref[UOp]]:
-        """The last references to such nodes."""
-        return [reference for reference in self._previous if reference() is not None][-2:]
+    def _earlier_references(self) -> tuple[weakref.ref[UOp], ...]:
+        """References to such nodes. The dead among them are left out at powers of two, so that they
+        never outnumber the living by much.
+        """
+        previous = self._previous
+        if len(previous) < 4 or len(previous) & (len(previous) - 1):
+            return previous
+        return tuple([reference for reference in previous if reference() is not None])
 
     # sizes that are numbers
 

@@ -21,8 +21,8 @@ from tilegrad.ir.uop import UOp
 
 __all__ = [
     "Handle", "Owner", "Some", "by_identity", "ends", "enter", "forget", "grown_up", "hold",
-    "hold_also", "holders_of", "leave", "live", "owners", "pools", "with_gradient", "with_nodes",
-    "with_nodes_made", "with_variables", "young",
+    "hold_also", "holders_of", "leave", "live", "older_leaves", "owners", "pools", "with_gradient",
+    "with_nodes", "with_nodes_made", "with_variables", "young",
 ]  # fmt: skip
 
 # Tensors by identity: a tensor compares element by element, so it is no key itself.
@@ -34,6 +34,8 @@ by_identity, forget = _young, _young.pop
 
 # Values that were assigned to leaves that require a gradient: none flows on from them.
 ends: weakref.WeakSet[UOp] = weakref.WeakSet()
+# What leaves that require a gradient were before they took another value.
+older_leaves: weakref.WeakSet[UOp] = weakref.WeakSet()
 
 
 class Some:

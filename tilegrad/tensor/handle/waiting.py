@@ -39,6 +39,7 @@ from tilegrad.tensor.handle.living import (
     ends,
     enter,
     holders_of,
+    older_leaves,
     owners,
     pools,
 )
@@ -397,6 +398,8 @@ def expand(call: Call) -> UOp:
                 tensor = top.handle()
                 if tensor is not None and tensor._call is top:
                     become_memory(tensor, top, top.node)
+                elif tensor is not None:
+                    _was(tensor, top.node)
                 continue
             lacking = [each for each in top.inputs if isinstance(each, Call) and each.node is None]
             if lacking:
@@ -467,7 +470,14 @@ def _adopt(call: Call, node: UOp) -> None:
         if call.is_write and tensor._requires_grad:
             ends.add(node)
     else:
-        tensor._previous = (*tensor._earlier_references(), weakref.ref(node))
+        _was(tensor, node)
+
+
+def _was(tensor: Any, node: UOp) -> None:
+    """Note that a tensor, which has another value by now, was `node`: gradients go to it."""
+    tensor._previous = (*tensor._earlier_references(), weakref.ref(node))
+    if tensor._requires_grad and tensor._is_leaf:
+        older_leaves.add(node)
 
 
 def become_memory(tensor: Any, call: Call, memory: UOp) -> None:

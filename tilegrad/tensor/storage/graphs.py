@@ -15,7 +15,7 @@ from tilegrad.ir.uop import UOp
 from tilegrad.tensor.handle.living import ends
 from tilegrad.tensor.storage.over_memory import over_memory
 
-__all__ = ["forgotten", "graphs", "older_leaves", "replayed"]
+__all__ = ["forgotten", "graphs", "replayed"]
 
 _WRITES = frozenset({Ops.CONTIGUOUS, Ops.ASSIGN})
 
@@ -73,5 +73,3 @@ forgotten: weakref.WeakSet[UOp] = weakref.WeakSet()
 # Memory whose value a replay of a captured function computed of what requires a gradient: there is
 # no graph of it.
 replayed: weakref.WeakSet[UOp] = weakref.WeakSet()
-# What leaves that require a gradient were before they took another value.
-older_leaves: weakref.WeakSet[UOp] = weakref.WeakSet()

@@ -37,14 +37,13 @@ from tilegrad.tensor.handle.aliases import (
 from tilegrad.tensor.handle.core import Core
 from tilegrad.tensor.handle.device import canonical
 from tilegrad.tensor.handle.kinds import next_number
-from tilegrad.tensor.handle.living import leave
+from tilegrad.tensor.handle.living import leave, older_leaves
 from tilegrad.tensor.handle.replaced import exchange, postpone, stands_on_memory
 from tilegrad.tensor.handle.size_arguments import NO_VARIABLES
 from tilegrad.tensor.handle.threads import is_only_thread
 from tilegrad.tensor.handle.tracing import transforms
 from tilegrad.tensor.handle.waiting import Call, Input, Moves, Pool, Value, this_thread
 from tilegrad.tensor.storage import running
-from tilegrad.tensor.storage.graphs import older_leaves
 from tilegrad.tensor.storage.memory import (
     base_of,
     elements,
@@ -404,7 +403,7 @@ def earlier_leaf(tensor: Any, node: UOp | None) -> tuple[weakref.ref[UOp], ...]:
     if not (tensor._requires_grad and tensor._is_leaf):
         return ()
     if node is None:
-        return tuple(tensor._earlier_references())
+        return tensor._earlier_references()  # type: ignore[no-any-return]
     older_leaves.add(node)
     return (*tensor._earlier_references(), weakref.ref(node))
 
