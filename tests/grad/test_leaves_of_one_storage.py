@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import tilegrad
-from tilegrad import Context, Tensor
+from tilegrad import Context, Tensor, torch
 from tilegrad.base.trace import counters
 
 Alias = Callable[[Tensor], Tensor]
@@ -130,3 +130,26 @@ def test_a_leaf_that_took_a_value_is_not_the_one_that_took_it_before(
         # From the third time on, the run is a known segment, which makes no nodes.
         for _ in range(4):
             np.testing.assert_allclose(slope_of_second().numpy(), np.sin(values * 6), rtol=1e-5)
+
+
+def test_leaves_of_equal_copies_beside_a_hook() -> None:
+    """A hook asks for nodes: the copies were one node before they became leaves."""
+
+    def gradients() -> list[np.ndarray]:
+        w = torch.ones(3, 4).requires_grad_()
+        h = torch.ones(2, 2).requires_grad_() * 1
+        with torch.no_grad():
+            h.add_(1)
+        copies = []
+        for _ in range(3):
+            copies.append(h.detach().clone().requires_grad_())
+            w.register_hook(lambda gradient: gradient * 2)
+        torch.stack([(each * 0.5).sum() for each in (w, h, *copies)]).sum().backward()
+        return [each.grad.numpy() for each in (w, *copies)]
+
+    # The second time the graphs are known.
+    for _ in range(3):
+        of_w, *of_copies = gradients()
+        np.testing.assert_array_equal(of_w, np.full((3, 4), 4.0))
+        for each in of_copies:
+            np.testing.assert_array_equal(each, np.full((2, 2), 0.5))

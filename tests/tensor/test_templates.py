@@ -20,6 +20,7 @@ from tilegrad.ir import Ops
 from tilegrad.ir.graph_templates import Template
 from tilegrad.ir.uop import UOp
 from tilegrad.tensor.calls import templates
+from tilegrad.tensor.handle.waiting import this_thread
 
 METHODS: dict[str, Callable[[Tensor, Tensor], Any]] = {
     "add": lambda x, y: x + y,
@@ -384,3 +385,24 @@ def test_gradients_of_targets_that_hide_other_graphs_are_those_of_each() -> None
         with Context(TEMPLATES=2):
             (found,) = (hidden * hidden * x).sum().gradient(hidden)
         close(found, 2 * (seed + 3) * numbers(3, 4, seed=seed) ** 2)
+
+
+def test_what_takes_a_constant_may_be_one_itself() -> None:
+    """An equal node, which is known to be a constant, is alive: so is that of the tensor that was
+    filled, once it is made.
+    """
+    zeros = Tensor.zeros(3, 4)
+    held = UOp(Ops.CONTIGUOUS, zeros.dtype, (zeros.uop,), zeros.device)
+    assert held.is_constant
+    try:
+        for step in range(12):
+            x = Tensor(numbers(3, 4, seed=step))
+            is_filled = step >= 8
+            x.zero_() if is_filled else x.mul_(2)
+            # Calls do not wait for a while after many reads in vain.
+            this_thread.pool.pause, this_thread.pool.is_full = 64 * is_filled, is_filled
+            expected = (0 if is_filled else 2) * numbers(3, 4, seed=step)
+            close(x * (0.7 + step), expected * (0.7 + step))
+            assert (x > step * 0.5).tolist() == (expected > step * 0.5).tolist()
+    finally:
+        this_thread.pool.pause, this_thread.pool.is_full = 0, False

@@ -58,6 +58,7 @@ from tilegrad.tensor.handle.slot_layout import Slots
 from tilegrad.tensor.handle.waiting import this_thread
 from tilegrad.tensor.results.printing import formatted, text_of, values_of
 from tilegrad.tensor.storage import past
+from tilegrad.tensor.storage.computed_again import computed_again
 from tilegrad.tensor.storage.graphs import forgotten, graphs, replayed
 from tilegrad.tensor.storage.memory import base_of, is_row_major
 from tilegrad.tensor.writing.watching import after_hooks
@@ -344,12 +345,11 @@ class Tensor(Slots, Interchange, AbsentNames, metaclass=_Kind):
                 )
             totals.append(total)
         # A gradient of a gradient goes on to what was read.
-        reached = iter(
-            from_later_versions(
-                [each for each in totals if each is not None],
-                lambda memory, view: unrecorded(memory, lambda gradient: gradient, view),
-            )
+        readable = from_later_versions(
+            [each for each in totals if each is not None],
+            lambda memory, view: unrecorded(memory, lambda gradient: gradient, view),
         )
+        reached = iter(computed_again(readable, graphs))
         return [None if each is None else next(reached) for each in totals]
 
     def _refuse_lost(self, names: Iterable[Sequence[UOp]], *, are_leaves: bool = False) -> None:

@@ -117,8 +117,10 @@ class Incoming(Core):
                 )
             is_computed = self._call is not None or self._node.op is Ops.ASSIGN
             if is_computed and self._has_elements() and is_alone(self) and postpones_calls():
-                # Memory has no graph below, where the gradient might be taken for another's.
+                # Memory has no graph below, where the gradient might be taken for another's; and
+                # the node that it had may be below another leaf.
                 cast("Any", self).realize()
+                self._previous = ()
             # Equal graphs are one node, so that their gradients could not be told apart.
             if self._has_elements() and memory.base_of(self.uop).op not in (Ops.BUFFER, Ops.COPY):
                 hold(self, memory.owned(self.uop, self.device), is_computed=True)

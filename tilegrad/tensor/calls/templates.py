@@ -285,6 +285,9 @@ class _Calls:
         inputs = _nodes(operands)
         if any(each.op in TELLING for each in inputs):
             return None
+        if len(inputs) + len(numbers) != template.graph.count:
+            # What waited became a constant as its node was made.
+            return None
         nodes = template.graph.make([*inputs, *[each.node for each in numbers]], (entry,))
         several = tuple([_tensor(template, each, nodes, operands) for each in template.results])
         if config.TEMPLATES > 1:
