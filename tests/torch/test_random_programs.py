@@ -6,6 +6,7 @@ what it refuses, and what it leaves undefined, is not compared.
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -59,6 +60,11 @@ STEPS = [
     "x.retain_grad()", "x.grad.zero_()", "leaf.register_hook(lambda g: g * 2)", "x.grad = None",
     "leaf.grad.mul_(0.5)", "x.grad.add_(1)",
 ]  # fmt: skip
+IN_LOOPS = [
+    "x.detach().mul_(0.5)", "x.detach().flatten().mul_(0.5)", "x.detach()[0] = 0.5",
+    "with M.no_grad(): x.mul_(0.5)", "with M.no_grad(): x -= x.mean()",
+]  # fmt: skip
+LOSS = "(x * 0.7).sum()"
 READS = ["x.sum().item()", "x.tolist()", "float(y.mean())", "bool((x > 0).any())", "x.grad is None"]
 
 
@@ -85,6 +91,28 @@ def drawn(rng: random.Random) -> list[Step]:
         steps.append(Step(kind, rng.randrange(count), rng.randrange(count), rng.choice(texts)))
         count += kind == "new"
     return steps
+
+
+def drawn_loop(rng: random.Random) -> list[Step]:
+    """A program that ends in a loop, written out: it gathers losses, writes without gradients, and
+    looks at what it made last.
+    """
+    steps = drawn(rng)[: rng.randint(0, 4)]
+    count = 3 + sum(step.kind == "new" for step in steps)
+    texts = {
+        "new": NEW + VIEWS, "write": WRITES + IN_LOOPS, "step": STEPS, "read": READS,
+        "loss": [LOSS],
+    }  # fmt: skip
+
+    def position() -> int:
+        return -rng.randint(1, 3) if rng.random() < 0.4 else rng.randrange(count)
+
+    body: list[Step] = []
+    for _ in range(rng.randint(1, 5)):
+        kind = rng.choices(list(texts), [34, 30, 12, 10, 14])[0]
+        of = "new" if kind == "loss" else kind
+        body.append(Step(of, position(), position(), rng.choice(texts[kind])))
+    return steps + body * rng.randint(2, 7)
 
 
 def outcome(
@@ -155,18 +183,32 @@ def _close(mine: Any, theirs: Any) -> bool:
 @pytest.mark.nightly
 @pytest.mark.parametrize("block", range(16))
 def test_random_programs_do_what_they_do_in_pytorch(block: int) -> None:
+    _compare(drawn, range(block * 150, block * 150 + 150))
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("block", range(8))
+def test_random_loops_do_what_they_do_in_pytorch(block: int) -> None:
+    _compare(drawn_loop, range(block * 150, block * 150 + 150))
+
+
+def _compare(draw: Callable[[random.Random], list[Step]], seeds: range) -> None:
+    """Compare the programs drawn with `seeds`; those that tilegrad refuses are left out, as nothing
+    is wrong there without a word.
+    """
     torch = pytest.importorskip("torch")
     compared = 0
-    for seed in range(block * 150, block * 150 + 150):
-        steps = drawn(random.Random(seed))
+    for seed in seeds:
+        steps = draw(random.Random(seed))
         try:
             steps, theirs = accepted(torch, steps, seed)
         except RuntimeError:
             continue
+        if not all(np.isfinite(each).all() for each in (*theirs[1], *theirs[2])):
+            continue
         try:
             mine = outcome(ours, steps, seed)
         except TilegradError:
-            # Refused with what to do; nothing is wrong without a word.
             continue
         compared += 1
         assert mine[0] == theirs[0], (seed, steps)
