@@ -7,6 +7,7 @@ has nothing of the value, and computes nothing for it.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any, NamedTuple
@@ -94,22 +95,15 @@ def reshaped(
     """
     if not all(isinstance(size, int) for size in (*old, *new)):
         return None
-    outer = _product(old[:axis])
-    inner = _product(old[axis + 1 :])
+    outer = math.prod(old[:axis])
+    inner = math.prod(old[axis + 1 :])
     for candidate in range(len(new)):
-        if _product(new[:candidate]) != outer:
+        if math.prod(new[:candidate]) != outer:
             continue
-        unit = _product(new[candidate + 1 :])
+        unit = math.prod(new[candidate + 1 :])
         ends = [end * inner for pair in bounds for end in pair]
         if unit and all(end % unit == 0 for end in ends):
             return candidate, tuple(
                 [(start * inner // unit, end * inner // unit) for start, end in bounds]
             )
     return None
-
-
-def _product(sizes: Sequence[int]) -> int:
-    found = 1
-    for size in sizes:
-        found *= size
-    return found

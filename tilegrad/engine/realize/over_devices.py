@@ -14,7 +14,7 @@ from tilegrad.engine.realize.request import Request
 from tilegrad.engine.run import group_memory
 from tilegrad.ir.op import Ops
 from tilegrad.ir.placement import Group, Placement
-from tilegrad.ir.queries import base_of, device_of
+from tilegrad.ir.queries import base_of, below_views, device_of
 from tilegrad.ir.uop import UOp, toposort
 
 __all__ = ["has_groups", "placement_of", "run_over_devices"]
@@ -65,7 +65,7 @@ def run_over_devices(
     shards = Shards(known, group_memory.children_of)
     writes = [node for node in request.nodes if node.op in _WRITTEN]
     # What another write goes on from is asked for by that one: alone, it would be copied aside.
-    earlier = {_version(write.src[0]) for write in writes}
+    earlier = {below_views(write.src[0]) for write in writes}
     stored: dict[UOp, list[UOp | None]] = {}
     for root in (*wanted, *writes):
         shards.add(root)
@@ -74,7 +74,7 @@ def run_over_devices(
             is_ours = write in shards.placements
             stored[write] = shards.of(write) if is_ours else [shards.plain[write]]
     for root in wanted:
-        if root in stored or _version(root).op in _WRITTEN:
+        if root in stored or below_views(root).op in _WRITTEN:
             continue
         if root in shards.placements:
             stored[root] = shards.stored(root)
@@ -107,12 +107,6 @@ def run_over_devices(
             assert share is not None
             done[root] = share
     return done
-
-
-def _version(node: UOp) -> UOp:
-    while node.op.is_movement or node.op is Ops.DETACH:
-        node = node.src[0]
-    return node
 
 
 def _own(root: UOp, node: UOp) -> UOp:
@@ -148,7 +142,7 @@ def _note_writes(
     children: dict[UOp, list[UOp | None]] = {}
     base: dict[UOp, UOp] = {}
     for write in writes:
-        below = _version(write.src[0])
+        below = below_views(write.src[0])
         if below not in base:
             base[below] = _leaf(below, known)
         leaf = base[write] = base[below]
@@ -184,6 +178,6 @@ def _leaf(version: UOp, known: Callable[[UOp], UOp | None]) -> UOp:
 
 def _moved(root: UOp, known: Callable[[UOp], UOp | None]) -> UOp | None:
     """The memory of a view of what was written."""
-    version = _version(root)
+    version = below_views(root)
     found = known(version)
     return None if found is None else root.substitute({version: found})

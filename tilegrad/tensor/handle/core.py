@@ -23,6 +23,7 @@ from tilegrad.base.dtype_promotion import promote
 from tilegrad.base.errors import DeviceError, DTypeError, ShapeError, article, type_name
 from tilegrad.base.origin import mark, user_expression, user_line
 from tilegrad.ir.op import Ops
+from tilegrad.ir.queries import base_of
 from tilegrad.ir.uop import UOp, sint, toposort
 from tilegrad.tensor.handle.aliases import Alias
 from tilegrad.tensor.handle.device import canonical
@@ -115,9 +116,7 @@ def describe(node: UOp) -> str:
     """An operand for an error message: shape, dtype, the user's text and line. A filled tensor has
     no line: its node is that of all who ask for the same.
     """
-    below = filled = node
-    while filled.op.is_movement:
-        filled = filled.src[0]
+    below, filled = node, base_of(node)
     while not below.origin and below.src:
         below = below.src[0]
     facts = [show_shape(node.shape), node.dtype.name]
