@@ -102,8 +102,8 @@ def pullback(
     targets: Sequence[UOp],
     computed: Computed | None = None,
 ) -> list[UOp | None]:
-    """As `gradients`, of the sum of what several values pass down: `seeds` are the gradients with
-    respect to `roots`.
+    """As `gradients`, of several values at once: `seeds` are the gradients of the loss with respect
+    to `roots`.
     """
     computed = {} if computed is None else computed
     found = _regions_of(roots, targets, computed)

@@ -1,8 +1,8 @@
-"""Where the elements of a value are that several devices share.
+"""Placement of a value on several devices: which device has which of its elements.
 
 A *group* is a tuple of device names. A value of a group is either replicated, whole on each device,
-or split along one axis, of which each device has a range. A range may be empty: that device then
-has nothing of the value, and computes nothing for it.
+or split: each device has a range of one axis. A device whose range is empty computes nothing for
+the value.
 """
 
 from __future__ import annotations

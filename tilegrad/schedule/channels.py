@@ -2,7 +2,7 @@
 
 A block copies its operands to shared memory in vectors of 16 bytes. An image that a filter window
 slides over has no such vectors along its rows, as each position of the window moves them by one
-element, and the weights of neighbouring channels are a window apart. With channels innermost both
+element, and the weights of neighbouring channels are a filter apart. With channels innermost both
 have vectors along the sum. So the operand is stored once more, in this order: by the kernel that
 computes it, where that is its only reader, else by a kernel that transposes.
 

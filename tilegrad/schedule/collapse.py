@@ -1,9 +1,9 @@
 """Reductions that need no loop: a sum over a range that only a comparison looks at is a count, or a
 single element.
 
-`arange` is a sum of padded ones, a one-hot product is a sum of comparisons with the range; proving
-their bounds turns the first into its index and the second into a gather, whatever the start, step
-and sign.
+`arange` is a sum of padded ones, and a one-hot product is a sum of comparisons with the range. By
+the bounds of these comparisons the first becomes its index and the second a gather, for every
+start, step and sign.
 """
 
 from __future__ import annotations

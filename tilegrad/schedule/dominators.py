@@ -18,7 +18,7 @@ class Dominators:
     """Answers `is_on_every_way`; made of the readers of each stored value, readers last."""
 
     def __init__(self, readers: dict[UOp, set[UOp]]):
-        # None is the end, behind what nobody reads.
+        # None is the end, behind the values that no kernel reads.
         self._parent: dict[UOp | None, UOp | None] = {None: None}
         self._jump: dict[UOp | None, UOp | None] = {None: None}
         self._depth: dict[UOp | None, int] = {None: 0}

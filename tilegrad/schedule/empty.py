@@ -1,8 +1,8 @@
 """Reductions of nothing.
 
-What is made of a value without elements, and has some, is constant: the sum over an empty axis is
-0. The graph that is differentiated holds the reduction, so that the gradient of an empty batch is
-zeros and not unknown; no kernel does.
+A value with elements that is computed from one without any is constant: the sum over an empty axis
+is 0. The graph that is differentiated holds the reduction, so that the gradient of an empty batch
+is zeros and not unknown; no kernel does.
 """
 
 from __future__ import annotations

@@ -141,8 +141,8 @@ def _reuses(loads: Iterable[UOp], ranges: Sequence[UOp]) -> bool:
 
 
 def _beside_reductions(b: UOp, a: UOp) -> set[UOp]:
-    """The loads of `b`, of what `a` writes, that no reduction of `b` needs: a sum of squares that
-    is corrected by the sum beside it.
+    """Loads of `b` that read what `a` writes and that no reduction of `b` needs, as in a sum of
+    squares that is corrected by the sum beside it.
     """
     written = {store.src[0] for store in a.src}
     found = {load for load in loads_of(b) if load.src[0] in written}

@@ -254,7 +254,7 @@ class KernelItems:
         return toposort([node], stop=lambda each: each is not node and each in stored)
 
     def positions_of(self, node: UOp, inside: Iterable[UOp]) -> tuple[int, ...]:
-        """The positions of what the kernel of `node` computes."""
+        """The positions of the values that the kernel of `node` computes."""
         stored, position = self.fusion.stored, self.position
         return tuple(
             [

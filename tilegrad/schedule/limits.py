@@ -121,10 +121,10 @@ def _read_from_memory(
 
 
 class _NodeSteps:
-    """What is known of each node whatever is stored, by its position in the order of the graph.
+    """Facts of each node that do not depend on what is stored, by its position in the graph.
 
     Attributes:
-        sources: the positions of what it is made of; nothing for the SINK.
+        sources: the positions of its sources; nothing for the SINK.
         may_end: whether a kernel may end with it.
         spread: whether it is larger than all it is made of, such as the products before their sum:
             stored, it would take more memory than all else.
@@ -359,7 +359,7 @@ def _needed_again(nodes: list[UOp], stored: dict[UOp, Reason]) -> set[UOp]:
 
 
 def _crowding(known: frozenset[tuple[UOp, int]]) -> float:
-    """What is read, as a share of what a kernel may."""
+    """Reads of a kernel as a share of the largest number allowed."""
     positions = len(known) / _POSITIONS
     return positions if len(known) <= _LEAVES else max(positions, _leaves_of(known) / _LEAVES)
 

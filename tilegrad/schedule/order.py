@@ -53,7 +53,7 @@ def order_items(
     items: list[UnorderedItem], buffers: list[BufferSpec], memory: Mapping[UOp, int]
 ) -> list[UnorderedItem]:
     """The items in an order that gives every reader the value it wants. `memory` has the buffer of
-    each value; copies of what is overwritten too early are added to `items` and `buffers`.
+    each value. Copies of values that are overwritten too early are added to `items` and `buffers`.
     """
     order = _Order(items, buffers, memory)
     order.before = order.makers_first()

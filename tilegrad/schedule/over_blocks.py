@@ -184,8 +184,9 @@ def _two_stages(node: UOp, x: UOp, most: int, *, is_row: bool) -> UOp:
 def _of_slices(
     node: UOp, x: UOp, axis: int, slices: int, axes: tuple[int, ...], *, is_outermost: bool
 ) -> UOp:
-    """The reduction of what `slices` of an axis come to; with `is_outermost` their results are
-    stored one slice after the other, so that neighbours are those of the reduction itself.
+    """Reduction of an axis in two steps: of each of its `slices`, then of their results. With
+    `is_outermost` the results of one slice are stored together, so that neighbours in memory are
+    neighbours in the result of the whole reduction.
     """
     function, length = node.combine, x.shape[axis] // slices
     x = reshape(x, (*x.shape[:axis], slices, length, *x.shape[axis + 1 :]))

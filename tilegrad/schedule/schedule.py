@@ -113,8 +113,8 @@ def _ordered(item: UnorderedItem) -> Item:
 def _materialised(
     made: ValueItems, given: Sequence[UOp], later: Sequence[UOp], sink: UOp
 ) -> dict[int, int]:
-    """The buffers of stored values below the nodes `later`, by their own positions; of what is as
-    it was given.
+    """Buffers of the stored values below the nodes `later`, by the positions of the values; only
+    of values that no pass has changed.
     """
     stored, found = made.fusion.stored, {}
     for node in toposort(later, stop=lambda node: node in stored):

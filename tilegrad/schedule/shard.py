@@ -4,9 +4,9 @@ before   SUM(SHARD(x, axis 0 on A and B) * 2)
 after    on A: SUM(x[0:2] * 2) + COPY(SUM(COPY(x[2:4]) * 2))        on B: the same, the other way
 
 The graph comes in with its whole shapes. Each node has a *placement* (`ir.placement`): its devices,
-the axis that is split, and the range that each device has. Nodes are visited sources first, and of
-each the *shards* are made, a node per device; what is made and not asked for is in nobody's graph,
-so that of a sum over devices that is read on one of them the other sums are not computed.
+the axis that is split, and the range that each device has. Nodes are visited sources first, and for
+each the *shards* are made, a node per device. A shard that no result needs is in no graph: of a sum
+over devices that is read on one device, the sums of the others are not computed.
 
 * elementwise: operands of the largest operand's placement. A replicated one is cut, which copies
   nothing; of one that is split otherwise each device gets the elements that it lacks.
@@ -381,7 +381,7 @@ def _moved_back(step: UOp, value: UOp) -> UOp:
 
 
 def all_reduce(slices: Sequence[Shard], devices: Sequence[str], node: UOp) -> list[Shard]:
-    """On each device the reduction of what each has, as `node` reduces it.
+    """The reduction of all shards, by the op of `node`, on each device.
 
     Each device gets a copy of each value, or, of three devices or more, of slices of their sums:
     a ring moves fewer bytes, and has more steps.
@@ -421,7 +421,7 @@ def _drawn_on(node: UOp, device: str) -> UOp:
 
 
 def _bytes_below(node: UOp) -> int:
-    """The bytes of what a chain of movement ops looks at."""
+    """The bytes of the value below a chain of movement ops."""
     base = node
     while base.op.is_movement and base.op is not Ops.PAD:
         base = base.src[0]

@@ -106,7 +106,7 @@ class BackgroundThread:
         return self
 
     def __exit__(self, *error: object) -> None:
-        # After an error nobody asks for what is left.
+        # After an error the remaining jobs have no use.
         self._is_over = error[0] is not None
         if self._thread is not None:
             self._jobs.put(None)

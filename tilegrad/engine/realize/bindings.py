@@ -108,7 +108,7 @@ class Binding:
         return tuple([(op, _at(arg, request.lengths)) for op, arg in value.moves])
 
     def origin_of(self, request: Request, step: Step) -> tuple[Entry, ...]:
-        """The user's calls behind a step: those of this request, whoever made the plan."""
+        """The user's calls of this request behind a step; the plan may be an older request's."""
         known = [self.order[position] for position in step.nodes if position < len(self.order)]
         nodes = [request.nodes[number] for number in known if number is not None]
         return tuple(dict.fromkeys(entry for node in nodes for entry in node.origin))
@@ -389,8 +389,8 @@ def _known_of(now: Sequence[UOp], at: Mapping[UOp, int]) -> tuple[tuple[int, int
 
 
 def _with_memory(request: Request, variables: Mapping[int, UOp], sized: Sized) -> list[UOp]:
-    """The nodes of `request`, over the memory of what was computed before, and with `variables` for
-    the constants that change.
+    """The nodes of `request`, with memory for values that were computed before, and `variables` for
+    constants that change.
     """
     now: list[UOp] = []
     for number, (node, sources) in enumerate(zip(request.nodes, request.sources, strict=True)):

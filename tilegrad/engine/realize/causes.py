@@ -137,7 +137,7 @@ def _text(value: Any) -> str:
 
 
 def _line_of(request: Request, at: int) -> str:
-    """The user's text and line of node number `at`, or of what uses it first."""
+    """The user's text and line of node number `at`, or of its first user that has one."""
     nodes = request.nodes
     users: Sequence[int] = [at] if at < len(nodes) else []
     for _ in range(8):

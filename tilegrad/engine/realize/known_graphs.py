@@ -68,7 +68,7 @@ class KnownGraph:
 
     Attributes:
         request: the request that it was written from, without its nodes.
-        roots: the numbers of what was asked for.
+        roots: the numbers of the requested nodes.
         leaves, constants: the numbers of its memory, and of constants that are one node.
         is_inside: of each node, whether it is neither memory, nor a move of it, nor constant.
         varying: what the code takes for variables; the rest of it is what it was.
@@ -226,7 +226,7 @@ class KnownRequest(Request):
         return binding
 
     def note(self, binding: Binding) -> None:
-        """Take note of what has run it, or is about to."""
+        """Note the binding that has run it, or is about to."""
         if self._is_shared and self.bindings is not None:
             known = self.graph.bindings
             if len(known) >= _MOST_BINDINGS:

@@ -182,10 +182,9 @@ def _row_of(view: UOp, row: int) -> tuple[tuple[int, int], ...]:
 
 
 def newest_of(view: UOp, memory: UOp | None, row: int | None = None) -> UOp | None:
-    """`view`, movement of a version of memory that holds another one by now, as movement of what it
-    holds; None where a later write may have reached what it looks at, or nothing is known of one.
-    `memory` is where the version was, if it was the last one of a run. With `row`, that one alone
-    is looked at.
+    """`view`, a view of an older version of memory, as a view of the version that is there now.
+    None if a later write may have changed its elements, or no later write is known. `memory` held
+    the version, if it was the last one of a run. With `row`, only that row counts.
     """
     version = below_views(view if memory is None else memory)
     known = _later.get(version)

@@ -170,14 +170,14 @@ def _note_writes(
 
 
 def _leaf(version: UOp, known: Callable[[UOp], UOp | None]) -> UOp:
-    """The leaf of memory, or of what was computed there."""
+    """The leaf of a version: memory itself, or the memory of its computed value."""
     memory = version if version.op is Ops.BUFFER else known(version)
     assert memory is not None
     return base_of(memory)
 
 
 def _moved(root: UOp, known: Callable[[UOp], UOp | None]) -> UOp | None:
-    """The memory of a view of what was written."""
+    """The memory of a view of a written value."""
     version = below_views(root)
     found = known(version)
     return None if found is None else root.substitute({version: found})

@@ -77,17 +77,17 @@ def realized(node: UOp) -> UOp | None:
 
 
 def remember(node: UOp, memory: UOp) -> None:
-    """Say that [movement of] a BUFFER, `memory`, holds the value of `node`. Of itself nobody needs
-    to know, and who looked for its memory would come by it again, without end. Nor of another view
-    of memory: an assignment to that view would be one to the copy.
+    """Note that [movement of] a BUFFER, `memory`, holds the value of `node`. Nothing is noted of
+    `memory` itself, as a search for its memory would not end, nor of another view of memory: an
+    assignment to that view would write to the copy.
     """
     if node is not memory and below_views(node).op not in _MEMORY:
         _known[node] = memory
 
 
 def same_write(made: UOp, written: UOp) -> None:
-    """Say that `made` is the assignment `written` over other names of what it reads: where that has
-    run, this one has, and its target holds no earlier value for it to run on.
+    """Note that `made` is the assignment `written` with other leaves for the values it reads. If
+    `written` has run, `made` has: its target has no earlier value on which it could run.
     """
     memory = _known.get(written)
     if memory is not None:
@@ -95,7 +95,7 @@ def same_write(made: UOp, written: UOp) -> None:
 
 
 class Others:
-    """What a run has to know of values that nobody asked for: nothing, unless a subclass tells."""
+    """Values beside the requested ones that a run has to know: none, unless a subclass has some."""
 
     def standing_on(self, memory: Collection[UOp], request: Request) -> Iterable[UOp]:
         """Nodes of live tensors, among them all that may need what is in `memory`, which a run of
@@ -112,8 +112,8 @@ class Others:
         return ()
 
     def computed(self, memory: Mapping[UOp, UOp]) -> None:
-        """Take the memory of values that the run computed and that nobody remembers by their nodes,
-        as these are other values where variables have other values.
+        """Take the memory of computed values that depend on variables: they are not remembered by
+        their nodes, whose values are others where the variables have other values.
         """
 
     def ran(

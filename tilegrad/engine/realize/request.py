@@ -38,7 +38,7 @@ class Request:
         nodes: the nodes by number.
         sources: for each number, those of its sources.
         numbers: the number of a node; of one that was computed, that of its memory.
-        roots: the numbers of what is wanted.
+        roots: the numbers of the requested nodes.
         assigns: the numbers of assignments, and `versions` those of memory that they leave.
         slices: the numbers of slices of memory whose offsets are integers.
         needed_later: the numbers of nodes that other graphs use as well: what its plan stores

@@ -123,7 +123,7 @@ class ShortRun:
 
 
 def _remember(root: UOp, memory: UOp) -> None:
-    """Say that `memory` holds the value of `root`, and so of what `root` is a reshape of."""
+    """Note that `memory` holds the value of `root`, and of the node that `root` reshapes."""
     root.stored = memory
     if root.users is not None:
         stands_on(root, memory)

@@ -1,4 +1,4 @@
-"""The queues of plans over several devices, and their steps in the order of these."""
+"""The queues of plans over several devices, and the plan's steps in the order of the queues."""
 
 from __future__ import annotations
 
