@@ -14,7 +14,6 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 from tilegrad.base.config import config, current_config
-from tilegrad.base.errors import ShapeError
 from tilegrad.base.forks import held_at_fork
 from tilegrad.base.trace import counters
 from tilegrad.base.tracers import install_tracer
@@ -22,7 +21,7 @@ from tilegrad.engine.realize import over_devices
 from tilegrad.engine.realize.bindings import Binding, binding_of
 from tilegrad.engine.realize.compare import Expected
 from tilegrad.engine.realize.computed_nodes import Known, of_variables, readers
-from tilegrad.engine.realize.host_reads import read, read_number, view_of
+from tilegrad.engine.realize.host_reads import expose, looked_at, read, read_number, view_of
 from tilegrad.engine.realize.known_graphs import KnownRequest, known_request, note_graph
 from tilegrad.engine.realize.noted_writes import note_slice_writes
 from tilegrad.engine.realize.over_devices import has_groups, run_over_devices
@@ -472,11 +471,6 @@ def _needing(request: Request, targets: Collection[int], todo: Collection[UOp]) 
     return found
 
 
-def expose(node: UOp) -> None:
-    """Say that the memory of a realized node goes to others who could write it unseen."""
-    buffer_of(base_of(node)).expose()
-
-
 def lend(buffer: Buffer) -> memoryview:
     """The bytes of memory, read-only, and never written to while somebody looks at them: the memory
     itself where the host can reach it, else a copy.
@@ -491,17 +485,3 @@ def share(buffer: Buffer) -> memoryview:
     with _lock:
         found = buffer.lend()
     return read(buffer).toreadonly() if found is None else found
-
-
-def looked_at(node: UOp) -> Buffer:
-    """The memory of a realized node, row-major, that the host is about to read."""
-    base = below_reshapes(node)
-    if base.op is not Ops.BUFFER:
-        raise ShapeError(
-            "read: the value is not stored as a whole",
-            remedy="call contiguous() and realize() first",
-        )
-    record = current_recording()
-    if record is not None and record.on_read is not None:
-        record.on_read(node)
-    return buffer_of(base)
