@@ -20,8 +20,8 @@ REDUCING = (Ops.REDUCE_AXIS, Ops.PAD, Ops.GATHER, Ops.SCATTER_ADD)
 
 
 def made_of_nothing(node: UOp) -> UOp | None:
-    """`node`, which has elements, without those of its sources that have none; None where all
-    have.
+    """`node`, which has elements, without its sources that have none; None if all sources have
+    elements.
     """
     if 0 in node.shape or not any(0 in source.shape for source in node.src):
         return None

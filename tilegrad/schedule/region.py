@@ -26,8 +26,8 @@ class KernelRegion(NamedTuple):
 def region_of(
     top: UOp, is_read: Callable[[UOp], bool], memory_key: Callable[[UOp], Hashable]
 ) -> KernelRegion:
-    """The region that computes `top` from what is stored there. What is read of a stored value is
-    said by `memory_key`: its memory, by a number that other regions share, and its size.
+    """The region that computes `top` from stored values. `memory_key` tells what is read of a
+    stored value: its memory, by a number that other regions share, and its size.
     """
 
     nodes = list(toposort([top], stop=is_read))

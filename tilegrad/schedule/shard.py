@@ -97,7 +97,7 @@ class Shards:
         return self._shards[node]
 
     def stored(self, node: UOp) -> list[Shard]:
-        """What is computed to have the shards of `node` in memory: the split axis first, so that
+        """The nodes whose values are the shards of `node` in memory: the split axis first, so that
         each device has a range of the elements.
         """
         placement, found = self.placements[node], self._shards[node]
@@ -347,13 +347,15 @@ class Shards:
 
 
 def _is_stored_constant(node: UOp) -> bool:
-    """Whether a constant is to be in memory of no device: that would be the default one."""
+    """Whether a constant would be stored without a device of its own, which would be the default
+    device.
+    """
     return node.op is Ops.CONTIGUOUS and node.is_constant and not isinstance(node.arg, str)
 
 
 def _over_all(view: UOp, value: UOp) -> tuple[UOp, UOp]:
-    """The memory that `view` is a part of, and what it is once `value` was written there: of a part
-    whose elements on a device are no view of that device's memory.
+    """The memory that `view` is a slice of, with `value` written to the slice; for slices whose
+    elements on a device are no view of that device's memory.
     """
     if value.shape != view.shape:
         value = stretched(shaped(value, (1,) * len(view.shape)), view.shape)
@@ -366,7 +368,7 @@ def _over_all(view: UOp, value: UOp) -> tuple[UOp, UOp]:
 
 
 def _moved_back(step: UOp, value: UOp) -> UOp:
-    """`value`, of the shape of a movement, at the positions that its elements come from."""
+    """`value`, which has the shape of a movement op, at the positions of its source."""
     op, arg, shape = step.op, step.arg, step.src[0].shape
     if op is Ops.RESHAPE:
         return shaped(value, shape)
@@ -403,7 +405,7 @@ def all_reduce(slices: Sequence[Shard], devices: Sequence[str], node: UOp) -> li
 
 
 def _draws_alone(value: UOp) -> list[UOp] | None:
-    """The draws that `value` is made of, if it is made of nothing else that is on a device."""
+    """The draws below `value`, if no other value below it is on a device."""
     draws: list[UOp] = []
     for node in value.toposort():
         if node.op is Ops.RAND:
