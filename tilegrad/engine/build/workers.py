@@ -72,7 +72,7 @@ class _SharedJobs:
             return self._queue.popleft()
 
     def give(self, key: str, kernel: CompiledKernel | None, helper: Helper | None = None) -> None:
-        """What was made of the job with that key."""
+        """Store the kernel of the job with that key; `helper`, if given, has one job less."""
         with self._changed:
             if kernel is not None:
                 self.done[key] = kernel

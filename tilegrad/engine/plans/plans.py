@@ -304,7 +304,7 @@ def _begin(helpers: Helpers | None, is_short: bool, ast: UOp, device: str) -> No
 
 @contextmanager
 def _prepared(devices: Iterable[str]) -> Iterator[None]:
-    """What the first launch on `devices` needs beside its kernels is made while they are."""
+    """Prepare `devices` for their first launch while the kernels are made."""
     works = [Device[name].runtime.preparation() for name in devices if name != "HOST"]
     with BackgroundThread() as beside:
         for work in works:

@@ -62,8 +62,8 @@ class Extent(NamedTuple):
 
 
 class Value(NamedTuple):
-    """Where a value is: [movement of] result number `source` of the plan, or if it `is_written` of
-    the memory of node number `source`, as it is after the run.
+    """Position of a value: [movement of] result number `source` of the plan, or, if it
+    `is_written`, of the memory of node number `source` as it is after the run.
     """
 
     source: int
@@ -73,7 +73,7 @@ class Value(NamedTuple):
 
 @dataclass(frozen=True)
 class Binding:
-    """What a run does, in numbers of a `Request`.
+    """The run of a plan, in numbers of a `Request`.
 
     Attributes:
         inputs: the memory that the plan takes.
@@ -305,9 +305,9 @@ def _forget(most: int) -> None:
 
 
 class Sized(NamedTuple):
-    """What stands for nodes in a graph that is planned for many sizes, by number: arguments, the
-    shapes to which they lead, and whole nodes. `slices` are those whose offsets are lengths,
-    `paddings` say by how much the source of one is padded before it is cut.
+    """Replacements for nodes of a graph that is planned for many sizes, by number: arguments, the
+    shapes they lead to, and whole nodes. `slices` are those whose offsets are lengths; `paddings`
+    tell by how much the source of a slice is padded before it is cut.
     """
 
     arguments: Mapping[int, Any]
@@ -417,16 +417,14 @@ def _with_memory(request: Request, variables: Mapping[int, UOp], sized: Sized) -
 
 
 def _to_compute(node: UOp, overwritten: Collection[UOp]) -> UOp:
-    """What to compute for a root. A view of memory that is about to change must be copied;
-    everything else is computed anyway.
-    """
+    """The node to compute for a root: a view of memory that is about to change is copied first."""
     if node in overwritten or base_of(node).op is Ops.BUFFER:
         return UOp(Ops.CONTIGUOUS, node.dtype, (node,))
     return node.src[1] if node.op is Ops.AFTER else node
 
 
 def _remembered(requested: Sequence[UOp], outputs: Sequence[UOp]) -> list[UOp]:
-    """What is a result beside the `requested`; `outputs` of loops are needed by live nodes."""
+    """Results beside the `requested` ones: `outputs` of loops that live nodes need."""
     below = toposort([*requested, *outputs])
     # A copy that lands in memory which may be written to again is not remembered.
     named = {*requested, *direct_copies([*below, UOp.sink(*requested)]).values()}
@@ -439,9 +437,7 @@ def _values(
     overwritten: Collection[UOp],
     number_of: dict[UOp, int],
 ) -> dict[UOp, Value]:
-    """Where the values of the `results`, and of what memory is once it was written to, are after
-    the run.
-    """
+    """Positions, after the run, of the values of the `results` and of the memory that it wrote."""
     values: dict[UOp, Value] = {}
     for number, node in enumerate(results):
         if node.op is not Ops.ASSIGN:

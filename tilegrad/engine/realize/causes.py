@@ -95,7 +95,7 @@ def _common(old: tuple[Any, ...], new: tuple[Any, ...]) -> int:
 
 
 def _differences(old: _CausedPlan, new: _CausedPlan, request: Request) -> list[_Difference] | None:
-    """What differs between two signatures of the same ops; None of others."""
+    """Differences between two signatures of the same ops; None if the ops differ."""
     if len(old.signature) != len(new.signature):
         return None
     found: list[_Difference] = []

@@ -56,7 +56,7 @@ Found = tuple[tuple[UOp, ...], set[UOp]]
 
 
 class _Varying(NamedTuple):
-    """What the bindings of a graph have as variables."""
+    """Variables of the bindings of a graph."""
 
     groups: tuple[int, ...]
     changing: frozenset[int]
@@ -128,7 +128,7 @@ class KnownRequest(Request):
 
     @staticmethod
     def of(request: Request) -> KnownRequest:
-        """What all requests of the same signature have in common with `request`."""
+        """The facts that all requests of the signature of `request` share."""
         made = object.__new__(KnownRequest)
         made.sources, made.roots = request.sources, []
         made.assigns, made.versions = request.assigns, request.versions
@@ -202,7 +202,7 @@ class KnownRequest(Request):
         return self._is_shared
 
     def binding(self) -> Binding | None:
-        """What runs it, if that is known."""
+        """The binding that runs it, if that is known."""
         if not self._is_shared:
             return None
         graph = self.graph
@@ -237,7 +237,7 @@ class KnownRequest(Request):
 
 
 class Matched(NamedTuple):
-    """What code has found: the graph that it was written for, and what it noted on its way."""
+    """Result of a match: the graph that the code was written for, and the nodes it has noted."""
 
     graph: KnownGraph
     found: Found

@@ -40,7 +40,7 @@ def has_groups(roots: Sequence[UOp], known: Callable[[UOp], UOp | None]) -> bool
 
 
 def placement_of(node: UOp, known: Callable[[UOp], UOp | None]) -> Placement | None:
-    """Where the elements of a value of several devices are; None for one of a single device."""
+    """The placement of a value of several devices; None for a value of a single device."""
     from tilegrad.schedule.shard import Shards
 
     shards = Shards(known, group_memory.children_of)
@@ -110,8 +110,8 @@ def run_over_devices(
 
 
 def _own(root: UOp, node: UOp) -> UOp:
-    """What is computed for a root of a single device, in memory of its own: it may be what a
-    device has of another value.
+    """The node that is computed for a root of a single device, in memory of its own: the root may
+    be the shard of another value.
     """
     if node is root or node.op in (Ops.COPY, Ops.CONTIGUOUS, *_WRITTEN):
         return node

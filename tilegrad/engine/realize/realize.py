@@ -154,7 +154,7 @@ def realize(
 
 
 def computed_below(node: UOp) -> dict[UOp, UOp]:
-    """What was computed below `node`, with the memory that holds it."""
+    """The computed nodes below `node`, with the memory of their values."""
     found: dict[UOp, UOp] = {}
     seen: set[UOp] = set()
     stack = [node]
@@ -184,9 +184,7 @@ def exclusive() -> AbstractContextManager[Any]:
 
 
 def readers_of(leaves: Collection[UOp], roots: Iterable[UOp]) -> list[UOp]:
-    """Those of `roots` whose values are in, or are still to be computed from, the memory of
-    `leaves`.
-    """
+    """The `roots` whose values are in the memory of `leaves` or have yet to be computed from it."""
     return readers(roots, leaves, _known)
 
 
@@ -208,14 +206,14 @@ def pending(roots: Sequence[UOp]) -> list[UOp]:
 
 
 def late_readers(roots: Sequence[UOp], others: Sequence[UOp]) -> list[UOp]:
-    """Those of `others` that need a value which a run of `roots` overwrites."""
+    """The `others` that need a value which a run of `roots` overwrites."""
     request = Request(_known.get)
     request.want(roots)
     return _late(request, roots, _Given(others))
 
 
 def placement_of(node: UOp) -> Placement | None:
-    """Where the elements of a value of several devices are; None for one of a single device."""
+    """The placement of a value of several devices; None for a value of a single device."""
     return over_devices.placement_of(node, _known.get)
 
 
@@ -292,7 +290,7 @@ def _run_over_devices(
 
 
 def _binding_of(request: Request, todo: Sequence[UOp], walked: int) -> Binding:
-    """What runs `request`, in which a walk from `todo` has found `walked` nodes."""
+    """The binding of `request`; the walk from `todo` has found `walked` nodes."""
     if isinstance(request, KnownRequest) and (known := request.binding()) is not None:
         return known
     record = current_recording()

@@ -41,7 +41,7 @@ _WRITES = frozenset({Ops.COPY, Ops.CONTIGUOUS, Ops.ASSIGN, Ops.AFTER})
 
 
 class ShortRun:
-    """What runs a known graph of one root that overwrites nothing.
+    """The run of a known graph that has one root and overwrites nothing.
 
     Attributes:
         root: its number.

@@ -57,7 +57,7 @@ class LaunchWatch:
 
 
 def _positions(data: bytes, dtype: DType) -> Iterator[int]:
-    """Where NaN stands."""
+    """Positions of NaN."""
     if dtype in _WIDE:
         numbers = _numbers(data, dtype)
         # Fast, and NaN if one of them is.

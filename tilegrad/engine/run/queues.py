@@ -33,7 +33,7 @@ __all__ = ["ByteRange", "Command", "Job", "Kind", "Queues"]
 
 
 class Kind(Members):
-    """What a command is."""
+    """Kind of a command."""
 
     WORK = "work"
     SYNC = "sync"

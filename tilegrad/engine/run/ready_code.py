@@ -44,7 +44,7 @@ class Blocks(NamedTuple):
 
 
 class RunText(NamedTuple):
-    """What the function is written from.
+    """Facts from which the function is written.
 
     Attributes:
         inputs: the numbers of the inputs whose handles the launches take, `a0`, `a1`.

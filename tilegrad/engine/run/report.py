@@ -36,7 +36,7 @@ _WIDTH = 38
 
 
 class _Waits(threading.local):
-    """Of this thread: the seconds of waits that have rows, and whether a launch is being timed."""
+    """State of a thread: seconds of waits that have rows, and whether a launch is being timed."""
 
     seconds = 0.0
     is_timing = False
