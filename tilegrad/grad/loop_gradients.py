@@ -275,7 +275,7 @@ def loop_tangents(
     carries: list[Pair] = []
     stacks: list[Pair] = []
     shared: list[Pair] = []
-    # By its leaf, the change of what a step finds.
+    # The change of each source of a step, by its leaf.
     changes: dict[UOp, UOp] = {}
     moved: list[Pair] = []
     for number, source in enumerate(loop.src):

@@ -69,7 +69,7 @@ class GroupBufferArg(NamedTuple):
 
 
 class _Use:
-    """Whether this process has a value on several devices: nobody looks for one before."""
+    """Whether this process has had a value on several devices: before, no walk looks for one."""
 
     __slots__ = ("is_used",)
 

@@ -173,7 +173,7 @@ def _forced(sink: UOp, nodes: list[UOp], users: dict[UOp, list[UOp]]) -> dict[UO
             # What rows are added to is copied in any case, from memory as it is seen by movement.
             is_whole &= node.op in _OF_BYTES or base_of(source).op is not Ops.BUFFER
             if node.op in _OF_BYTES:
-                # Bytes are copied in their order: a reshape of what is stored is stored as well.
+                # Bytes are copied in their order: a reshape of a stored value is stored as well.
                 source = below_reshapes(source)
             if is_whole and source.op is not Ops.BUFFER and source not in stored:
                 stored[source] = _OF_BYTES.get(node.op, Reason.SCATTERED)

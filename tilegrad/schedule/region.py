@@ -36,8 +36,8 @@ def region_of(
     for position, node in enumerate(nodes):
         number[node] = position
         if node.op in (Ops.BUFFER, Ops.AFTER) or is_read(node):
-            # Nobody has to write a BUFFER first; movement over memory as it was is one step of
-            # index arithmetic.
+            # A BUFFER needs no kernel that writes it first; movement over memory as it was is one
+            # step of index arithmetic.
             kind = node.op if node.op in (Ops.BUFFER, Ops.AFTER) else None
             key.append((kind, node.dtype, node.shape, memory_key(node)))
         elif not node.src:

@@ -75,8 +75,8 @@ class Known:
 
 
 def _unless_written(node: UOp, found: UOp | None) -> UOp | None:
-    """`found`, unless that memory was written to and so has another value: whoever asks for this
-    one again computes it anew. That of an assignment stays: it has run.
+    """`found`, unless that memory was written to and so has another value: then this one is
+    computed again. The memory of an assignment counts: it has run.
     """
     if found is None or node.op in _WRITTEN:
         return found

@@ -13,9 +13,8 @@ they were by a function that is written for it and has no loop. For `x * 0.1 + y
         return (n0, n1, n2, n3, n4), {n0, n2, n3, n4}
 
 What a walk leaves out of the signature (memory, offsets of slices, numbers that are variables) may
-differ; where anything else does, the function gives None and the walk looks. So the code decides
-nothing that the walk would not. On its way it notes which nodes tensors alive
-may be, which nobody has to look for then.
+differ; where anything else does, the function gives None and the walk decides, to the same end.
+On its way the code notes the nodes that tensors alive may be, which saves a search.
 """
 
 from __future__ import annotations

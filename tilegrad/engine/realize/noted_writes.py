@@ -76,7 +76,7 @@ class _Writes:
         buffer = self._buffer()
         if buffer is None or buffer.count_writes() != self.version:
             return None
-        # Nobody stands on it any more, so that nobody can write to it.
+        # No node stands on it any more, so no assignment can write to it.
         found = leaf(buffer)
         self._leaf = weakref.ref(found)
         return found

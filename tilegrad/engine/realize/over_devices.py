@@ -24,8 +24,8 @@ Memory = dict[UOp, UOp]
 
 
 def has_groups(roots: Sequence[UOp], known: Callable[[UOp], UOp | None]) -> bool:
-    """Whether something that is to be computed for `roots` is on several devices; `known` gives the
-    memory of what was computed.
+    """Whether a value that has to be computed for `roots` is on several devices; `known` gives the
+    memory of computed nodes.
     """
     for node in toposort(roots, stop=known):
         if node.op is Ops.SHARD:
