@@ -39,16 +39,17 @@ class MatrixUnit:
     (WAIT): until then they also read their operands. `dtype_right` is the dtype of b where it is
     another than that of a.
 
-    A unit with `row_bytes` reads a and b from shared memory by itself, in rows of so many bytes
+    A unit with `row_bytes` reads a and b from shared memory by itself, in rows of that length
     whose vectors of 16 bytes are swizzled: vector i of row r lies where vector i ^ r % 8 would.
     The layouts of a and b then only share the reading among the lanes, as an emulator does it. One
     that `takes_left` has the left operand in registers all the same, as `a_layout` says.
 
-    A unit with `columns` adds in a memory of its own, of which c takes so many columns: one lane of
-    the block begins it, and `c_layout` says what the lanes load from there behind the last product.
+    A unit with `columns` adds in a memory of its own, where c takes that number of columns: one
+    lane of the block begins it, and `c_layout` says what the lanes load from there behind the last
+    product.
 
-    A unit with `digits` takes operands in `dtype_in` whose fractions are rounded to so many binary
-    digits, ties away from zero: it is used where the switch TF32 allows it alone.
+    A unit with `digits` takes operands in `dtype_in` whose fractions are rounded to that number of
+    binary digits, ties away from zero: it is used where the switch TF32 allows it alone.
 
     A unit of one lane with M = N = 1 is a dot unit, an instruction of a vector processor: every
     lane of a vector of c takes k products, of vectors of a and b that are k times as long.
@@ -197,8 +198,8 @@ class Target:
             Programming Guide, device memory accesses).
         page_bytes, pages: bytes of a page, and how many of them the first translation buffer knows
             (72 on Zen 4, 96 on Golden Cove).
-        prefetched_pages: pages of which lines are fetched ahead of their use at the same time.
-        scratch_bytes: scratch of one thread; it lies on the stack, of which Linux gives 8 MiB.
+        prefetched_pages: pages whose lines the hardware fetches ahead, at the same time.
+        scratch_bytes: scratch of one thread. It is on the stack, which has 8 MiB on Linux.
         warp_lanes: lanes that run in step; 1 where there are no blocks.
         shuffle_lanes: lanes that exchange 32 bits without shared memory (SHUFFLE); 0 where none do.
         busy_blocks: blocks of 256 lanes that keep the device busy.

@@ -138,6 +138,58 @@ def test_docstrings_say_arguments_shapes_results_and_errors(page: reference.Page
     assert not wrong
 
 
+def lacks_itself(name: str, value: Any) -> list[str]:
+    """What a reader of this docstring alone does not find: an entry for each argument under Args,
+    and an example; or else the name that has them, as in "arguments as `RNN`" and "As `abs`".
+    """
+    document, plain = text(value), function_of(value)
+    if re.search(r"\b[Aa]s\s+`|`\w+` with ", document.partition("\n\n")[0]):
+        return []
+    try:
+        parameters = list(inspect.signature(plain).parameters)
+    except (TypeError, ValueError):
+        parameters = []
+    wrong = [
+        f"Args: {each}"
+        for each in parameters
+        if inspect.isfunction(plain)
+        and each not in ("self", "cls")
+        and not each.startswith("_")
+        and not re.search(rf"^\s+\*{{0,2}}(\w+, )*{each}(, \w+)*:", document, re.M)
+    ]
+    if inspect.isclass(plain) and parameters and not re.search("Args:|Attributes:", document):
+        wrong.append("Args")
+    return wrong + ([] if ">>> " in document or name in FETCHING else ["an example"])
+
+
+# What fetches files.
+FETCHING = {"mnist", "fashion_mnist"}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.title)
+def test_docstrings_have_arguments_and_examples_of_their_own(page: reference.Page) -> None:
+    wrong = {
+        each.name: found
+        for each in reference.names(page)
+        if each.name not in WITHOUT and (found := lacks_itself(each.name, each.value))
+    }
+    assert not wrong
+
+
+def test_a_docstring_without_arguments_of_its_own_is_found() -> None:
+    def poor(x: Tensor, width: int) -> Tensor:
+        """Widen a tensor.
+
+        Args:
+            x: a tensor of any shape.
+
+        Returns a tensor.
+        """
+        return x
+
+    assert lacks_itself("poor", poor) == ["Args: width", "an example"]
+
+
 def test_a_docstring_that_says_less_is_found() -> None:
     def poor(x: Tensor, width: int) -> Tensor:
         """Change a tensor."""

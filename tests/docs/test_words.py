@@ -85,6 +85,38 @@ def test_names_are_the_words_of_the_glossary(folder: str) -> None:
     assert not wrong
 
 
+# Phrases of sentences that have to be read twice, in the folders that are free of them.
+RIDDLES = re.compile(r"\b(of which|so many|of what|nobody|whoever)\b", re.I)
+PLAIN = ("grad", "ir", "lower", "schedule")
+
+
+def prose_of(text: str) -> list[tuple[int, str]]:
+    """The lines of comments and docstrings of a file, with their numbers."""
+    return [
+        (token.start[0] + number, line)
+        for token in tokenize.generate_tokens(io.StringIO(text).readline)
+        if token.type == tokenize.COMMENT or token.string.startswith('"""')
+        for number, line in enumerate(token.string.split("\n"))
+    ]
+
+
+def test_a_riddle_is_found() -> None:
+    text = '"""One of them,\nof which there are two."""\n\nx = "so many"  # Nobody reads it.\n'
+    found = [number for number, line in prose_of(text) if RIDDLES.search(line)]
+    assert found == [2, 4]
+
+
+@pytest.mark.parametrize("folder", PLAIN)
+def test_comments_and_docstrings_have_no_riddles(folder: str) -> None:
+    wrong = [
+        f"{path.relative_to(ROOT)}:{number}: {line.strip()}"
+        for path in files_of(folder)
+        for number, line in prose_of(path.read_text())
+        if RIDDLES.search(line)
+    ]
+    assert not wrong
+
+
 # Files of users, in examples.
 EXAMPLES = {"mine.py", "mnist.py", "other.py", "script.py", "train.py"}
 

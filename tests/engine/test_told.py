@@ -27,7 +27,7 @@ from tilegrad.engine.run.memory import OverwrittenError
 from tilegrad.tensor.calls.joins import _FEWEST_NODES
 from tilegrad.tensor.calls.recorded import recorded
 from tilegrad.tensor.handle.waiting import this_thread
-from tilegrad.tensor.results import realized
+from tilegrad.tensor.results import computing
 from tilegrad.tensor.storage import segments, writes
 
 FOREIGN = [KeyError, AssertionError, RecursionError, CompileError, InternalError]
@@ -111,14 +111,14 @@ def test_the_error_of_another_result_is_not_that_of_the_one_asked_for(
 def _read_beside_a_write(kind: type[Exception], monkeypatch: pytest.MonkeyPatch) -> None:
     """Read two values, where a run that computes what another tensor takes as well fails."""
     other = Tensor(numbers(4)).realize() * 5
-    compute = realized._compute
+    compute = computing._compute
 
     def fail(pending: Sequence[Any]) -> None:
         if any(each is other for each in pending):
             raise kind("planted")
         compute(pending)
 
-    monkeypatch.setattr(realized, "_compute", fail)
+    monkeypatch.setattr(computing, "_compute", fail)
     monkeypatch.setattr(writes, "run_with", lambda asked: [other])
     a, b = numbers(5), numbers(5, seed=1)
     x, y = Tensor(a).realize() * 2, Tensor(b).realize() - 1

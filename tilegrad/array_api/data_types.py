@@ -17,7 +17,8 @@ from tilegrad.base.dtype import DType, dtypes
 from tilegrad.base.dtype_promotion import promote
 from tilegrad.base.errors import DTypeError
 from tilegrad.tensor import Tensor
-from tilegrad.tensor.handle.core import as_dtype, broadcast_shape
+from tilegrad.tensor.handle.broadcasting import broadcast_shape
+from tilegrad.tensor.handle.core import as_dtype
 from tilegrad.tensor.handle.size_arguments import here
 
 __all__ = [

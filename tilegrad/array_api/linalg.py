@@ -16,7 +16,7 @@ from tilegrad.array_api.reductions import sum as _sum
 from tilegrad.base.dtype import DType, dtypes
 from tilegrad.base.errors import ShapeError
 from tilegrad.tensor import Tensor
-from tilegrad.tensor.handle.core import broadcast_shape
+from tilegrad.tensor.handle.broadcasting import broadcast_shape
 from tilegrad.tensor.handle.size_arguments import as_axes, here
 
 __all__ = [

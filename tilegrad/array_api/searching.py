@@ -10,7 +10,7 @@ from tilegrad.array_api.operators import is_number
 from tilegrad.base.dtype import dtypes
 from tilegrad.base.errors import ShapeError
 from tilegrad.tensor import Tensor
-from tilegrad.tensor.handle.core import broadcast_shape
+from tilegrad.tensor.handle.broadcasting import broadcast_shape
 from tilegrad.tensor.handle.size_arguments import as_axis, here
 
 __all__ = [

@@ -15,7 +15,6 @@ import os
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
-from types import TracebackType
 from typing import Any, ParamSpec, TypeVar
 
 from tilegrad.base.errors import ConfigError
@@ -392,12 +391,7 @@ class Context:
         self._tokens.append((switches, training.set(mode)))
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        tb: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         switches, mode = self._tokens.pop()
         _current.reset(switches)
         if self._training is not None:

@@ -18,6 +18,7 @@ from tilegrad.engine.realize.realize import readers_of
 from tilegrad.engine.run.group_memory import overwritten
 from tilegrad.engine.run.memory import buffer_of, buffers
 from tilegrad.ir.op import Ops
+from tilegrad.ir.queries import below_reshapes
 from tilegrad.ir.uop import UOp, sint
 from tilegrad.runtime.buffer import Buffer
 from tilegrad.tensor.handle.aliases import Away, hold, is_alone, look, show
@@ -153,9 +154,7 @@ class Entry:
             and tensor._requires_grad is signature.requires_grad
         ):
             return False
-        base = node
-        while base.op is Ops.RESHAPE:
-            base = base.src[0]
+        base = below_reshapes(node)
         if base.op is not Ops.BUFFER:
             return False
         buffer, slot = buffer_of(base), known.slot

@@ -1,4 +1,4 @@
-"""The evaluation stack of a running Python function, which the interpreter shows to nobody.
+"""The evaluation stack of a running Python function, which the interpreter does not expose.
 
 A trace function with `f_trace_opcodes` is called before each instruction, when the operands lie on
 the stack. Where they lie is the same in all builds of one minor version; it is tried once on a

@@ -113,10 +113,10 @@ class GuardTest(NamedTuple):
     """A kind of check.
 
     Attributes:
-        holds: whether it does, of a value and what is expected.
+        holds: whether a value passes, given the expected one.
         fails: the same as text, for a value {0} and what is expected {1}: whether it fails. Empty
             where it takes more than that (`checker.CheckerSource`).
-        shown: of what is expected, the text of the check: a format of the path's label.
+        shown: the text of the check for an expected value: a format of the path's label.
     """
 
     holds: Callable[[Any, Any], Any]

@@ -16,8 +16,8 @@ from typing import Any
 from tilegrad.base.config import config
 from tilegrad.capture.results import TensorSignature
 from tilegrad.device.registry import Device
+from tilegrad.engine.run import report
 from tilegrad.engine.run.memory import buffer_of, leaf
-from tilegrad.engine.run.run import show_copy
 from tilegrad.ir.op import Ops
 from tilegrad.ir.placement import Group, GroupBufferArg
 from tilegrad.ir.queries import below_reshapes
@@ -135,7 +135,7 @@ class Staging:
         view = given.host_view()
         target.copy_in(view if view is not None else given.copy_out())
         if config.DEBUG >= 2:
-            show_copy(target.device, "HOST", target.nbytes, 0.0, replay=True)
+            report.show_copy(target.device, "HOST", target.nbytes, 0.0, replay=True)
         return target
 
     def _copy(self, tensor: Tensor) -> Buffer:

@@ -131,8 +131,8 @@ class Run:
         result: what the function gave.
         changed: tensors older than the run that have another node now.
         overwritten: those of them whose memory was written to in place.
-        replaced: those that took other memory; not those whose memory was written, and that were
-            given a copy of what it held.
+        replaced: those that took other memory; not those that were given a copy because their
+            memory was written to.
         regraded: tensors older than the run whose gradient is another one now.
         drawn: seed and position in the stream of random words, before and after.
     """

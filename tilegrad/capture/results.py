@@ -1,9 +1,9 @@
 """What a captured function gives back: tensors over memory that a replay writes.
 
 A call's tensors must not change when the function is called again. So a replay writes memory that
-nobody else can see: the memory of an earlier call if all that stood on it is gone, else another
-piece. Whether it is gone, the reference counts of the nodes say: a tensor holds its node, and a
-node what it is made of.
+no other tensor reads: the memory of an earlier call if all tensors over it are gone, else new
+memory. Reference counts of the nodes tell whether they are gone, as a tensor holds its node, and a
+node its sources.
 """
 
 from __future__ import annotations

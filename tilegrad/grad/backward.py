@@ -1,11 +1,11 @@
 """Reverse mode: the gradients of a value, as graphs.
 
 The nodes between the targets and the loss are visited users first, so that a node's gradient, the
-sum of what its users pass down, is whole when its own rule is asked. Nothing is computed here: the
-result is a graph like any other, and its gradients can be taken in turn.
+sum of its users' contributions, is complete when its own rule runs. Nothing is computed here: the
+result is a graph like any other, and can be differentiated again.
 
-What a rule makes bears the origin of the node it derives, so that the cost of the backward pass
-shows at the user's line that made the forward one.
+Nodes that a rule makes have the origin of the node they derive, so that the cost of the backward
+pass shows at the user's line that made the forward one.
 """
 
 from __future__ import annotations
@@ -102,8 +102,8 @@ def pullback(
     targets: Sequence[UOp],
     computed: Computed | None = None,
 ) -> list[UOp | None]:
-    """As `gradients`, of the sum of what several values pass down: `seeds` are the gradients with
-    respect to `roots`.
+    """As `gradients`, of several values at once: `seeds` are the gradients of the loss with respect
+    to `roots`.
     """
     computed = {} if computed is None else computed
     found = _regions_of(roots, targets, computed)
@@ -320,8 +320,8 @@ def _regions_below(roots: Sequence[UOp], computed: Computed) -> Outputs:
 def below(
     roots: UOp | Sequence[UOp], computed: Computed, regions: Outputs | None = None
 ) -> dict[UOp, None]:
-    """The graph of `roots`, sources first, with the graphs of what it reads from memory, but
-    without the inside of `regions`, by default of all that there are.
+    """The graph of `roots`, sources first, with the graphs of the memory that it reads, but without
+    the inside of `regions`, by default of all regions.
     """
     several = [roots] if isinstance(roots, UOp) else list(roots)
     if regions is None:

@@ -178,7 +178,7 @@ def _scattered(y: UOp, given: Sequence[Tangent]) -> Tangent:
 
 
 def _written(y: UOp, given: Sequence[Tangent]) -> Tangent:
-    """Where memory was written to, the tangent of what was written, else its own."""
+    """The tangent of written memory: that of the new value where it was written, else its own."""
     old, new = given
     none = fill(y.shape, 0.0, y.dtype)
     written = fill(y.src[1].shape, 0.0, y.dtype) if new is None else new
@@ -186,7 +186,7 @@ def _written(y: UOp, given: Sequence[Tangent]) -> Tangent:
 
 
 def _custom(y: UOp, given: Sequence[Tangent]) -> Tangent:
-    """The derivative, by the gradient, of what the gradient makes of it."""
+    """The tangent by a custom gradient g -> gradient(g): its transpose, as it is linear in g."""
     gradient = getattr(y.arg, "gradient", None)
     if gradient is None:
         return None

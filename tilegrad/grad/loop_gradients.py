@@ -7,10 +7,10 @@ by the carries alone, and each step is computed once more on the way back.
 forward    c' , y = f(c, x, w)         for each step
 backward   gc, gx, gw' = the pullback of f at (c, x, w) of (gc', gy);  gw + gw'
 
-The gradients of the carries are carried, those of the stacks are stacked. Those of what all steps
-share are sums: of products after the loop (`over_steps`), where what they are products of is
-smaller, or carried too. Outputs of the forward loop are read and not computed again. The
-result is a LOOP, so it has a derivative as well.
+The gradients of the carries are carried, those of the stacks are stacked. Those of sources
+that all steps share are sums: of products after the loop (`over_steps`) where the factors take less
+memory than the products, else carried too. Outputs of the forward loop are read and not computed
+again. The result is a LOOP, so it has a derivative as well.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class _LoopBody:
         return stand_in(dtype, shape, self.device)
 
     def source_shape(self, number: int) -> tuple[int, ...]:
-        """The shape of what a step finds of source `number`: of a stack, one row."""
+        """The shape of source `number` within a step: of a stack, one row."""
         shape = self.loop.src[number].shape
         return shape[1:] if number in self.stacks else shape
 
@@ -227,7 +227,7 @@ def _carried_back(
 
 
 def _summed(body: _LoopBody, found: Mapping[int, UOp]) -> list[_Flow]:
-    """The gradients of what all steps share: sums over the steps, carried too."""
+    """Gradients of the sources that all steps share: sums over the steps, carried too."""
     flows = []
     for number in body.shared:
         if number in found:
@@ -275,7 +275,7 @@ def loop_tangents(
     carries: list[Pair] = []
     stacks: list[Pair] = []
     shared: list[Pair] = []
-    # By its leaf, the change of what a step finds.
+    # The change of each source of a step, by its leaf.
     changes: dict[UOp, UOp] = {}
     moved: list[Pair] = []
     for number, source in enumerate(loop.src):

@@ -1,4 +1,4 @@
-"""What a symbolic integer says of its value: that which `bind` gave it, and no other."""
+"""Values of symbolic integers: the one that `bind` gave, and no other."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Which part of some memory a view looks at, as a box: along each axis, the first position and the
-one behind the last.
+"""Boxes: the slice of memory that a view reads, as the first position and the one behind the last
+of each axis.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Box = tuple[tuple[int, int], ...]
 
 def box_of(moves: Iterable[Move], sizes: Sequence[int]) -> Box:
     """A box in memory of shape `sizes` that holds all that is seen through `moves`, the lowest
-    first; a larger one than it could be where they do more than to shift, turn and cut axes.
+    first. Where they do more than shift, reverse and cut axes, it may be larger than needed.
     """
     box = [(0, size) for size in sizes]
     # Of each axis of the view: the axis of the memory along which it runs, or None of one of size

@@ -1,4 +1,4 @@
-"""What a node caches of itself: the open ranges around it, its digest, whether it is constant.
+"""Facts that a node caches: the open ranges around it, its digest, whether it is constant.
 
 Each function finds these for its sources in place, as `UOp._lazy` leaves them.
 """

@@ -99,8 +99,8 @@ def _points(variables: Sequence[UOp], wanted: tuple[int, ...]) -> Iterable[tuple
 def _sample(
     spans: tuple[tuple[int, int], ...], wanted: tuple[int, ...]
 ) -> tuple[tuple[int, ...], ...]:
-    """Corners of what the `spans` bound and random points in it, many of them of `wanted` values:
-    the same ones for equal spans.
+    """Corners of the box that the `spans` bound, and random points in it, many of them with
+    `wanted` values. Equal spans give equal points.
     """
     rng = random.Random(len(spans))
     corners = itertools.islice(itertools.product(*spans), _POINTS // 4)

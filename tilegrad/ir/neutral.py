@@ -1,8 +1,8 @@
 """Values that add nothing: always zero, or always minus infinity, whatever other operands are.
 
-A sum of products is the same without a term of which one factor is a zero that a gate put there:
-the other factor does not matter, as the padding was one of the product. An exponential of minus
-infinity is zero, and a maximum is the same without minus infinity.
+Terms that may be left out of a sum of products have a factor that is zero by a closed gate: the
+padding is one of the product, so the other factor does not matter. An exponential of minus infinity
+is zero, and a maximum is the same without minus infinity.
 """
 
 from __future__ import annotations

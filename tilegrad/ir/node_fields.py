@@ -10,8 +10,8 @@ __all__ = ["Fields"]
 
 
 class Fields:
-    """What a node's argument and sources are called, by its op. A field of another op is an error
-    that nobody looks for: who asks knows the op.
+    """Names of a node's argument and sources, by its op. The caller knows the op: a field of
+    another op is not refused.
     """
 
     __slots__ = ()

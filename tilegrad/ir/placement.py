@@ -1,12 +1,13 @@
-"""Where the elements of a value are that several devices share.
+"""Placement of a value on several devices: which device has which of its elements.
 
 A *group* is a tuple of device names. A value of a group is either replicated, whole on each device,
-or split along one axis, of which each device has a range. A range may be empty: that device then
-has nothing of the value, and computes nothing for it.
+or split: each device has a range of one axis. A device whose range is empty computes nothing for
+the value.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any, NamedTuple
@@ -68,7 +69,7 @@ class GroupBufferArg(NamedTuple):
 
 
 class _Use:
-    """Whether this process has a value on several devices: nobody looks for one before."""
+    """Whether this process has had a value on several devices: before, no walk looks for one."""
 
     __slots__ = ("is_used",)
 
@@ -94,22 +95,15 @@ def reshaped(
     """
     if not all(isinstance(size, int) for size in (*old, *new)):
         return None
-    outer = _product(old[:axis])
-    inner = _product(old[axis + 1 :])
+    outer = math.prod(old[:axis])
+    inner = math.prod(old[axis + 1 :])
     for candidate in range(len(new)):
-        if _product(new[:candidate]) != outer:
+        if math.prod(new[:candidate]) != outer:
             continue
-        unit = _product(new[candidate + 1 :])
+        unit = math.prod(new[candidate + 1 :])
         ends = [end * inner for pair in bounds for end in pair]
         if unit and all(end % unit == 0 for end in ends):
             return candidate, tuple(
                 [(start * inner // unit, end * inner // unit) for start, end in bounds]
             )
     return None
-
-
-def _product(sizes: Sequence[int]) -> int:
-    found = 1
-    for size in sizes:
-        found *= size
-    return found

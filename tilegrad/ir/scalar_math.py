@@ -1,4 +1,4 @@
-"""What ops compute, on plain Python numbers: the `evaluate` of those that no operator of Python is.
+"""Evaluation of ops on plain Python numbers, for ops that are no operator of Python.
 
 A result that Python raises an error for is the one of IEEE 754, or the one that the op's definition
 says: infinity, NaN, or 0 for a division of integers by zero.

@@ -72,7 +72,7 @@ class UOp(Algebra, BoundVariables, Fields):
     # Weak references to the users of this node, or of the memory that it names, once the index of
     # users has this node (`engine.run.users`).
     users: list[weakref.ref[UOp]] | None
-    # What calls of methods take it for (`tensor.calls.short_signatures`), 0 if nobody has asked.
+    # Its number in the signatures of calls (`tensor.calls.short_signatures`), 0 before the first.
     kind: int
     # All nodes that a kernel's root needs, sources first.
     _below: tuple[UOp, ...]
@@ -401,7 +401,7 @@ def pointer_of(node: UOp) -> Pointer:
 
 
 def element_of(pointer: UOp) -> DType:
-    """The dtype of what `pointer` points to."""
+    """The dtype of the elements behind `pointer`."""
     return pointer_of(pointer).base
 
 

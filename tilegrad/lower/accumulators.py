@@ -234,8 +234,8 @@ def _add_by_units(ast: UOp) -> UOp:
 
 
 def _added(product: UOp, users: Mapping[UOp, list[UOp]]) -> dict[UOp, UOp]:
-    """The sums of a unit's elements with rescaled accumulators, as elements of what the unit gives;
-    nothing where there is one that is used otherwise.
+    """Sums of a unit's elements with rescaled accumulators, each as an element of the unit's
+    result; nothing where an element has another use.
     """
     # What a unit gives must be waited for, if it works beside its lanes.
     given = product if product.arg.synchronous else users[product][0]

@@ -277,7 +277,7 @@ class _Tiles:
 
     def filled_ahead(self, store: UOp, barrier: UOp) -> UOp:
         """In each iteration, the fill of the last tile that is filled ahead. With two tiles the
-        last iteration copies the first one once more, which nobody reads; with more, it copies
+        last iteration copies the first one once more, and no lane reads it; with more, it copies
         none.
         """
         ahead, zero = self.count - 1, UOp.const(dtypes.index, 0)

@@ -364,7 +364,7 @@ def _moved_bits(node: UOp, src: tuple[UOp, ...], bits: dict[UOp, UOp], dtype: DT
 
 
 def _element(dtype: DType) -> DType:
-    """The scalar dtype of values of `dtype`, or of what it points to."""
+    """The scalar dtype of `dtype`, or, for a pointer, of its elements."""
     return (dtype.base if isinstance(dtype, Pointer) else dtype).scalar
 
 

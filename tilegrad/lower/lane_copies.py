@@ -1,7 +1,7 @@
 """The fill of a tile in shared memory by all lanes of a block: which vectors a lane copies.
 
-A vector are neighbours in global memory, which lie next to each other in shared memory, or, where
-the tile is transposed, in neighbouring rows. Lanes with neighbouring numbers take neighbouring
+A vector holds neighbours in global memory. In shared memory they are neighbours too, or, where the
+tile is transposed, in neighbouring rows. Lanes with neighbouring numbers take neighbouring
 vectors, unless their stores would meet in a bank: then a few rows come first.
 """
 

@@ -1,11 +1,10 @@
 """Slices of rows that a whole block hides, on targets with blocks: causal attention ends with the
 slice of the block's last row, which saves half of the work over all blocks.
 
-A block goes over the slices of its rows in one loop (optimize.shared_slices). Where every score of
-a slice is minus infinity for all rows of the block, what the slice adds is nothing: its largest
-score is minus infinity, its exponentials are zero, and so are their sums and products, whichever
-way they take through shared memory, lanes and matrix units. All lanes of a block leave the loop
-together.
+A block goes over the slices of its rows in one loop (optimize.shared_slices). A slice whose scores
+are minus infinity for all rows of the block adds nothing: its largest score is minus infinity, its
+exponentials are zero, and so are their sums and products, whether they go through shared memory,
+lanes or matrix units. All lanes of a block leave the loop together.
 
     before   p: 0..32 { x = WHERE(b*64 + i < p*32 + j, -inf, ...); ... }       b: block, i: 0..64
     after    p: 0..(b*64 + 63)//32 + 1

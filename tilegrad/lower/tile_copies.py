@@ -1,17 +1,17 @@
 """Tiles that one lane copies to shared memory, for matrix units that read it by themselves.
 
 Where an operand is a plain matrix in global memory, one instruction copies a box of it (COPY_TILE):
-no lane computes addresses, and no register holds elements. Which boxes there are, the indices of
-the fill say: each range of the tile is a dimension of the box, and all other terms, which are those
-of blocks and of the loop over the sum, say where it begins.
+no lane computes addresses, and no register holds elements. The box follows from the indices of the
+fill: each range of the tile is a dimension, and all other terms, those of blocks and of the loop
+over the sum, are its offset.
 
     before   END(STORE(shared, i*64 + j, LOAD(a, m*262144 + i*4096 + k*64 + j)), i, j)
     after    COPY_TILE(shared, 0, a, ..., k*64, m*64)   of 4096 by 4096 elements, a box of 64 by 64
 
-Lanes know by a barrier in shared memory that a tile has landed, one for each tile that an operand
-has at a time. In a phase of it the lane that copies arrives once and says how many bytes will come
-(ARRIVE); the phase ends as all of them have. The tile of iteration t is filled in phase t // n of
-barrier t % n, as each tile is filled once for each iteration that reads it, and never in vain.
+A barrier in shared memory tells lanes that a tile has landed; there is one for each tile that an
+operand has at a time. In each phase of the barrier the lane that copies arrives once and announces
+the number of bytes (ARRIVE); the phase ends when all of them have landed. The tile of iteration t
+is filled in phase t // n of barrier t % n: each tile is filled once per iteration that reads it.
 
 The rules for boxes are those of `cuTensorMapEncodeTiled` (CUDA Driver API, "Tensor Map Object
 Management"); dimensions must not overlap each other, as the strides of its example.
@@ -200,9 +200,9 @@ class _Dimension:
 def _dimensions(
     terms: Mapping[UOp, int], constant: int, nest: Sequence[UOp], row: int, gates: Sequence[_Gate]
 ) -> list[_Dimension] | None:
-    """The dimensions of the matrix, the nearest neighbours first: one for each range of the tile,
-    to the farthest of which that divides it a term belongs; and one for each matrix of a batch
-    that is no multiple of any, or whose dimension has an end.
+    """The dimensions of the matrix, the smallest stride first: one for each range of the tile, and
+    one for each matrix of a batch. A term belongs to the range of largest stride that divides it;
+    one that no range divides, or whose range has an end, is a matrix of a batch.
     """
     rest = dict(terms)
     boxes = [row, *(int(loop.extent.arg) for loop in nest[1:])]

@@ -10,8 +10,8 @@ tile is filled again. After the last tile all are waited for.
     after    WAIT_TILE(0); BARRIER; COPY_TILE; x = WAIT(WMMA(.., acc), 1)
              WAIT_TILE(1); y = WAIT(WMMA(.., x), 1); BARRIER; COPY_TILE; acc = WAIT(y)
 
-A lane knows by WAIT_TILE that it may read a tile; the barrier only says that nobody reads any more
-what is filled behind it. So this is done of tiles that are copied by one lane alone.
+WAIT_TILE tells a lane that it may read a tile; the barrier only tells that no lane reads any more
+the tile that is filled behind it. So this pass handles tiles that one lane alone copies.
 """
 
 from __future__ import annotations
@@ -130,7 +130,7 @@ def _behind(program: list[UOp], run: Sequence[int]) -> list[UOp]:
     written.setdefault(final)
     made[program[run[-1]]] = final
     for at in run[:-1]:
-        # Nobody but the last unit reads what was assigned on the way.
+        # Only the last unit reads the accumulators assigned on the way.
         made[program[at + 1]] = final
     for node in program[run[-1] + 1 :]:
         write(node)

@@ -31,6 +31,9 @@ class MarginRankingLoss(Loss):
     loss is a float number, or for "none" a tensor of the shape of the elements.
 
     Raises ShapeError unless the shapes broadcast, ConfigError for another `reduction`.
+
+    >>> nn.MarginRankingLoss(margin=1.0)(Tensor([2.0]), Tensor([1.5]), Tensor([1.0])).item()
+    0.5
     """
 
     margin: float = 0.0
@@ -53,6 +56,9 @@ class HingeEmbeddingLoss(Loss):
     for "none" a tensor of the shape of the elements.
 
     Raises ShapeError unless the shapes broadcast, ConfigError for another `reduction`.
+
+    >>> nn.HingeEmbeddingLoss()(Tensor([0.5, 0.5]), Tensor([1, -1])).item()
+    0.5
     """
 
     margin: float = 1.0
@@ -75,6 +81,9 @@ class CosineEmbeddingLoss(Loss):
     float number, or (N,) for "none".
 
     Raises ShapeError for other shapes, ConfigError for another `reduction`.
+
+    >>> nn.CosineEmbeddingLoss()(Tensor([[1.0, 0.0]]), Tensor([[0.0, 1.0]]), Tensor([1])).item()
+    1.0
     """
 
     margin: float = 0.0
@@ -102,6 +111,9 @@ class TripletMarginLoss(Loss):
 
     Raises ShapeError unless the shapes broadcast, ConfigError for another option and unless
     `margin` is above 0.
+
+    >>> nn.TripletMarginLoss(eps=0.0)(Tensor([[0.0]]), Tensor([[1.0]]), Tensor([[1.5]])).item()
+    0.5
     """
 
     margin: float = 1.0
@@ -137,6 +149,9 @@ class TripletMarginWithDistanceLoss(Loss):
     float number, or (N,) for "none".
 
     Raises ConfigError for another option, ShapeError unless the shapes broadcast.
+
+    >>> nn.TripletMarginWithDistanceLoss()(Tensor([[0.0]]), Tensor([[1.0]]), Tensor([[4.0]])).item()
+    0.0
     """
 
     distance_function: Callable[[Tensor, Tensor], Tensor] | None = field(default=None, kw_only=True)
@@ -170,6 +185,9 @@ class CosineSimilarity(Loss):
 
     Raises ShapeError unless the shapes broadcast, IndexBoundsError for an axis that is out of
     range.
+
+    >>> nn.CosineSimilarity()(Tensor([[1.0, 0.0]]), Tensor([[0.0, 1.0]])).tolist()
+    [0.0]
     """
 
     dim: int = 1
@@ -193,6 +211,9 @@ class PairwiseDistance(Loss):
     broadcast shape without the last axis.
 
     Raises ShapeError unless the shapes broadcast, DTypeError for what is no tensor.
+
+    >>> nn.PairwiseDistance(eps=0.0)(Tensor([[0.0, 0.0]]), Tensor([[3.0, 4.0]])).tolist()
+    [5.0]
     """
 
     p: float = 2.0

@@ -53,10 +53,16 @@ class _Lazy(Module):
 
 
 def _lazy(name: str, kind: Any, axis: int) -> Any:
-    eager = name.removeprefix("Lazy")
+    eager, sizes = name.removeprefix("Lazy"), ", ".join("5" * int(name[-2]))
+    given = "2, 1" if "Conv" in eager else ""
     text = (
         f"`nn.{eager}` whose first argument, the number of channels, the first call finds.\n\n"
-        f"Shape: as `nn.{eager}`.\n\nRaises as `nn.{eager}`.\n"
+        f"Args:\n    args: the arguments of `nn.{eager}` behind the first.\n"
+        f"    options: its keywords.\n\n"
+        f"Shape: as `nn.{eager}`.\n\nRaises as `nn.{eager}`.\n\n"
+        f">>> layer = nn.{name}({given})\n>>> y = layer(Tensor.ones(4, 3, {sizes}))\n"
+        f">>> type(layer).__name__, y.shape\n"
+        f"('{kind.__name__}', (4, {2 if given else 3}, {sizes}))\n"
     )
     space = {"_kind": kind, "_axis": axis, "__doc__": text, "__module__": __name__}
     return type(name, (_Lazy,), space)
@@ -64,6 +70,10 @@ def _lazy(name: str, kind: Any, axis: int) -> Any:
 
 class LazyLinear(_Lazy):
     """`nn.Linear` whose `in_features` the first call determines.
+
+    Args:
+        args: `out_features` and `bias` of `nn.Linear`.
+        options: its keywords.
 
     Shape: (..., in_features) to (..., out_features).
 

@@ -69,6 +69,9 @@ class NLLLoss(Loss):
     loss is a float number, or for "none" (N, ...).
 
     Raises ShapeError for a target of another shape, DTypeError for classes that are no integers.
+
+    >>> nn.NLLLoss()(Tensor([[-1.0, -2.0], [-3.0, -0.5]]), Tensor([0, 1])).item()
+    0.75
     """
 
     weight: Tensor | None = None
@@ -90,6 +93,9 @@ class MSELoss(Loss):
     loss is a float number, or for "none" a tensor of the shape of the elements.
 
     Raises ShapeError unless the shapes broadcast, DTypeError for what is no tensor.
+
+    >>> nn.MSELoss()(Tensor([1.0, 2.0]), Tensor([1.0, 4.0])).item()
+    2.0
     """
 
     reduction: str = "mean"
@@ -109,6 +115,9 @@ class L1Loss(Loss):
     loss is a float number, or for "none" a tensor of the shape of the elements.
 
     Raises ShapeError unless the shapes broadcast, DTypeError for what is no tensor.
+
+    >>> nn.L1Loss()(Tensor([1.0, 2.0]), Tensor([1.0, 4.0])).item()
+    1.0
     """
 
     reduction: str = "mean"
@@ -131,6 +140,9 @@ class SmoothL1Loss(Loss):
     loss is a float number, or for "none" a tensor of the shape of the elements.
 
     Raises ShapeError unless the shapes broadcast, ConfigError for another option.
+
+    >>> nn.SmoothL1Loss()(Tensor([0.0, 0.0]), Tensor([0.5, 2.0])).item()
+    0.8125
     """
 
     reduction: str = "mean"
@@ -153,6 +165,9 @@ class HuberLoss(Loss):
     loss is a float number, or for "none" a tensor of the shape of the elements.
 
     Raises ShapeError unless the shapes broadcast, ConfigError for another option.
+
+    >>> nn.HuberLoss(delta=2.0)(Tensor([0.0, 0.0]), Tensor([1.0, 4.0])).item()
+    3.25
     """
 
     reduction: str = "mean"
@@ -176,6 +191,9 @@ class BCELoss(Loss):
 
     Raises ShapeError for another shape, ConfigError for another `reduction`, DataError under
     `TILEGRAD_CHECK` for what is no probability.
+
+    >>> round(nn.BCELoss()(Tensor([0.5, 0.5]), Tensor([1.0, 0.0])).item(), 4)
+    0.6931
     """
 
     weight: Tensor | None = None
@@ -199,6 +217,9 @@ class BCEWithLogitsLoss(Loss):
     float number, or for "none" a tensor of the shape of the elements.
 
     Raises ShapeError for another shape, ConfigError for another `reduction`.
+
+    >>> round(nn.BCEWithLogitsLoss()(Tensor([0.0, 0.0]), Tensor([1.0, 0.0])).item(), 4)
+    0.6931
     """
 
     weight: Tensor | None = None
@@ -226,6 +247,9 @@ class KLDivLoss(Loss):
     the elements.
 
     Raises ShapeError unless the shapes broadcast, ConfigError for another `reduction`.
+
+    >>> nn.KLDivLoss(reduction="sum")(Tensor([0.5, 0.5]).log(), Tensor([0.5, 0.5])).item()
+    0.0
     """
 
     reduction: str = "mean"
@@ -252,6 +276,9 @@ class PoissonNLLLoss(Loss):
     float number, or for "none" a tensor of the shape of the elements.
 
     Raises ShapeError unless the shapes broadcast, ConfigError for another `reduction`.
+
+    >>> nn.PoissonNLLLoss()(Tensor([0.0, 0.0]), Tensor([1.0, 2.0])).item()
+    1.0
     """
 
     log_input: bool = True
@@ -281,6 +308,9 @@ class GaussianNLLLoss(Loss):
     or for "none" a tensor of the shape of the elements.
 
     Raises ShapeError for another shape, ConfigError for another option.
+
+    >>> nn.GaussianNLLLoss()(Tensor([1.0]), Tensor([3.0]), Tensor([1.0])).item()
+    2.0
     """
 
     full: bool = field(default=False, kw_only=True)
@@ -303,6 +333,9 @@ class SoftMarginLoss(Loss):
     for "none" a tensor of the shape of the elements.
 
     Raises ShapeError unless the shapes broadcast, ConfigError for another `reduction`.
+
+    >>> round(nn.SoftMarginLoss()(Tensor([0.0, 0.0]), Tensor([1.0, -1.0])).item(), 4)
+    0.6931
     """
 
     reduction: str = "mean"
@@ -327,6 +360,9 @@ class MultiMarginLoss(Loss):
     number, or (N,) for "none".
 
     Raises ConfigError unless p is 1 or 2, ShapeError for targets of another shape.
+
+    >>> nn.MultiMarginLoss()(Tensor([[1.0, 1.0]]), Tensor([0])).item()
+    0.5
     """
 
     p: int = 1
@@ -353,6 +389,9 @@ class MultiLabelMarginLoss(Loss):
     first -1 count. The loss is a float number, or (N,) for "none".
 
     Raises ShapeError for other shapes, ConfigError for another `reduction`.
+
+    >>> nn.MultiLabelMarginLoss()(Tensor([[1.0, 1.0]]), Tensor([[0, -1]])).item()
+    0.5
     """
 
     reduction: str = "mean"
@@ -374,6 +413,10 @@ class MultiLabelSoftMarginLoss(Loss):
     or (N,) for "none".
 
     Raises ShapeError for other shapes, ConfigError for another `reduction`.
+
+    >>> loss = nn.MultiLabelSoftMarginLoss()
+    >>> round(loss(Tensor([[0.0, 0.0]]), Tensor([[1.0, 0.0]])).item(), 4)
+    0.6931
     """
 
     weight: Tensor | None = None
@@ -402,6 +445,9 @@ class CTCLoss(Loss):
 
     Raises ShapeError for shapes or lengths that do not fit, DTypeError for labels that are no
     integers, ConfigError for a blank that is no class.
+
+    >>> nn.CTCLoss()(Tensor.zeros(2, 1, 2), Tensor([[1]]), Tensor([2]), Tensor([1])).shape
+    ()
     """
 
     blank: int = 0

@@ -1,5 +1,5 @@
 """Pooling as modules, under PyTorch's names and arguments: windows over the last axes of
-(..., *sizes), folded to one element each. Any axes may stand before them.
+(..., *sizes), reduced to one element each. Any axes may stand before them.
 
 The positions along an axis of size L are
 
@@ -47,7 +47,7 @@ class _Pooling(Module):
 
 
 class _Pool(_Pooling):
-    """What folds each window to one element."""
+    """Pooling that reduces each window to one element."""
 
     def __init__(
         self,

@@ -85,8 +85,8 @@ class RNN(Module):
 
     @property
     def _output_size(self) -> int:
-        """The size of what a step gives and takes up, which is not that of an LSTM's cell if it is
-        projected.
+        """The size of the state that a step gives to the next one; the cell of a projected LSTM
+        differs from it.
         """
         return self.proj_size or self.hidden_size
 

@@ -1,8 +1,8 @@
 """Ranges of integers as one comparison.
 
 A pixel is inside of an image where its row and column are in a range each: two comparisons for
-either, of which `ptxas` makes two instructions. Of unsigned numbers one is enough, as what is less
-than the lower end becomes large.
+either, which `ptxas` compiles to two instructions. One comparison of unsigned numbers is enough, as
+a number below the lower end becomes large.
 
     before   AND(AND(g, NOT(CMPLT(x, 1))), CMPLT(x, 57))
     after    AND(g, CMPLT(BITCAST(x - 1) : uint, 56))

@@ -22,8 +22,8 @@ _WORTH_CUTTING = 16
 
 
 def share_loops(ast: UOp) -> UOp:
-    """Reductions over equal extents, in the same place and independent of one another, run in one
-    loop.
+    """Reductions over equal extents share one loop where they run in the same loop nest and are
+    independent of one another.
 
     before   REDUCE(x, r1), REDUCE(x * x, r2)
     after    REDUCE(x, r1), REDUCE(x * x, r1)
@@ -76,8 +76,8 @@ def _has_cycle(loop_of: dict[UOp, UOp], needs: dict[UOp, list[UOp]]) -> bool:
 
 
 def split_divided(ast: UOp, order: Sequence[UOp]) -> tuple[UOp, list[UOp]]:
-    """A range whose quotient or remainder some index takes becomes two ranges, so that every
-    index is a sum again; `order` are the output ranges.
+    """Split each range whose quotient or remainder an index uses into two ranges, so that every
+    index is a sum again. `order` has the output ranges.
 
     before   STORE(a, r, LOAD(b, r//64))                   r: 0..4096
     after    STORE(a, p*64 + q, LOAD(b, p))                p: 0..64, q: 0..64

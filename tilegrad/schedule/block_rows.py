@@ -38,7 +38,7 @@ _LANES = 8
 
 def is_worth_slicing(element: UOp, outer: Iterable[UOp], target: Target) -> bool:
     """Whether a kernel that stores `element`, with rows in scratch inside the ranges `outer`, may
-    go through them in slices: there is a product of rows with a matrix that other rows share.
+    process its rows in slices: it multiplies rows by a matrix that other rows share.
     """
     if not target.shuffle_lanes or any(node.op is Ops.PREFIX for node in element.toposort()):
         return False
@@ -98,9 +98,9 @@ def slice_of_block(ast: UOp, row: Row, target: Target) -> int:
 def _slice_of_units(
     passed: Iterable[UOp], row: Row, columns: int, depth: int, target: Target
 ) -> int:
-    """The elements of a slice for matrix units that read keys and values from shared memory by
-    themselves; 0 where none fits. They take whole rows of both, and results of one unit; what they
-    give, and the rows and weights that they take, are in registers.
+    """Elements of a slice for matrix units that read keys and values from shared memory by
+    themselves; 0 where no slice fits. Such units take whole rows of keys and values and one unit's
+    tile of results; the results, rows and weights are in registers.
     """
     kinds = {load.dtype for load in passed}
     units = [unit for unit in target.matrix_units if unit.takes_left and {unit.dtype_in} == kinds]
@@ -120,7 +120,7 @@ def _slice_of_units(
 
 
 def _products(nodes: Iterable[UOp]) -> list[UOp]:
-    """The sums of products of two loads or what is computed from them."""
+    """Sums of products of two loads, or of values computed from loads."""
     reductions = [node for node in nodes if node.op is Ops.REDUCE and node.arg is Ops.ADD]
     return [
         each for each in reductions if _terms(each) >= _LEAST_TERMS and _is_product(each.src[0])

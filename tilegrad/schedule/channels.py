@@ -2,7 +2,7 @@
 
 A block copies its operands to shared memory in vectors of 16 bytes. An image that a filter window
 slides over has no such vectors along its rows, as each position of the window moves them by one
-element, and the weights of neighbouring channels are a window apart. With channels innermost both
+element, and the weights of neighbouring channels are a filter apart. With channels innermost both
 have vectors along the sum. So the operand is stored once more, in this order: by the kernel that
 computes it, where that is its only reader, else by a kernel that transposes.
 
@@ -30,8 +30,8 @@ _USES = 256
 
 
 def channels_innermost(node: UOp, target_of: Callable[[UOp], Target]) -> UOp | None:
-    """The sum of products `node` of operands in an order that gives vectors along the sum; None
-    where they have vectors already, or where storing them once more does not pay.
+    """The sum of products `node` with operands in an order that has vectors along the sum. None
+    where they have vectors already, or storing them once more does not pay.
     """
     if node.op is not Ops.REDUCE_AXIS or node.combine is not Ops.ADD:
         return None
@@ -74,16 +74,14 @@ def channels_innermost(node: UOp, target_of: Callable[[UOp], Target]) -> UOp | N
 
 
 def _has_vectors(view: AlignedView, reduced: Collection[int], channel: int, width: int) -> bool:
-    """Whether neighbours in memory, `width` of them, are neighbours along the channels or along a
-    result.
-    """
+    """Whether `width` neighbours in memory are neighbours along the channels or along a result."""
     is_used = any(axis == channel or axis not in reduced for axis in view.innermost)
     return is_used and view.memory.shape[-1] % width == 0
 
 
 def _is_repeated(views: Sequence[AlignedView], lowest: AlignedView) -> bool:
-    """Whether the lowest view that has an axis has elements of memory more than once, as the rows
-    of an image for each row of a filter window: its vectors begin anywhere in memory.
+    """Whether the lowest view that has an axis repeats elements of memory, as the rows of an image
+    under a filter window: its vectors may begin at any position.
     """
     return elements(lowest.memory) > elements(views[-1].memory)
 
@@ -94,7 +92,7 @@ def _lowest(views: Sequence[AlignedView], channel: int) -> AlignedView:
 
 
 def _innermost(channel: int, view: AlignedView) -> UOp:
-    """The same values of memory that is stored with the channels innermost."""
+    """The same values, in memory that has the channels innermost."""
     memory, at = view.memory, view.axes[channel]
     order = [*(axis for axis in range(len(memory.shape)) if axis != at), at]
     stored = UOp(Ops.CONTIGUOUS, memory.dtype, (permute(memory, order),))

@@ -1,9 +1,9 @@
 """Reductions that need no loop: a sum over a range that only a comparison looks at is a count, or a
 single element.
 
-`arange` is a sum of padded ones, a one-hot product is a sum of comparisons with the range; proving
-their bounds turns the first into its index and the second into a gather, whatever the start, step
-and sign.
+`arange` is a sum of padded ones, and a one-hot product is a sum of comparisons with the range. By
+the bounds of these comparisons the first becomes its index and the second a gather, for every
+start, step and sign.
 """
 
 from __future__ import annotations
@@ -52,7 +52,8 @@ def where_of_load(g: UOp, load: UOp) -> UOp | None:
     UPat(Ops.WHERE, src=(g, UPat(Ops.LOAD, name="load"), UPat(Ops.CONST, name="other"))),
 )
 def where_is_alternative(g: UOp, load: UOp, other: UOp) -> UOp | None:
-    """What is chosen where a gate is closed is what the load gives there.
+    """A choice by a gate goes into the load: the value chosen where the gate is closed is the
+    load's alternative.
 
     before   WHERE(g, LOAD(a, i, 0, g), -inf)
     after    LOAD(a, i, -inf, g)
@@ -64,8 +65,8 @@ def where_is_alternative(g: UOp, load: UOp, other: UOp) -> UOp | None:
 
 @COLLAPSE.rule("where-gives-zero", UPat(Ops.WHERE, src=(g, UPat(Ops.MUL, name="value"), zero)))
 def where_gives_zero(g: UOp, value: UOp) -> UOp | None:
-    """A product whose loads already give zero outside the gate is zero there by itself: the zero
-    that is wanted, not one of the other sign.
+    """A product whose loads give zero outside the gate needs no choice of zero, which would also
+    fix the sign of that zero.
     """
     closed = _closed(g, value)
     return value if closed and _is_zero(value.substitute(closed)) else None
@@ -73,7 +74,7 @@ def where_gives_zero(g: UOp, value: UOp) -> UOp | None:
 
 @COLLAPSE.rule("gate-of-factor", UPat(Ops.REDUCE, name="reduce"))
 def gate_of_factor(reduce: UOp) -> UOp | None:
-    """Of a sum of products the gate belongs to the factor that it is about.
+    """The gate of a sum of products goes to the one factor whose index it tests.
 
     before   REDUCE(WHERE(i + k < 9, LOAD(a, i + k) * LOAD(b, k), 0), k)
     after    REDUCE(WHERE(i + k < 9, LOAD(a, i + k), 0) * LOAD(b, k), k)
@@ -103,7 +104,9 @@ def gate_of_factor(reduce: UOp) -> UOp | None:
 
 
 def _closed(condition: UOp, value: UOp) -> dict[UOp, UOp]:
-    """What the loads below `value` give outside of `condition`, of those that it closes."""
+    """Values of the loads below `value` outside of `condition`, for the loads that the condition
+    closes.
+    """
     return {
         load: load.other
         for load in value.toposort()
@@ -120,13 +123,13 @@ def _is_of_indices(condition: UOp) -> bool:
 
 
 def _covers(gate: UOp, condition: UOp) -> bool:
-    """Whether `gate` says all that `condition` does."""
+    """Whether `gate` implies `condition`."""
     wanted = set(conjuncts(condition)).difference(conjuncts(gate))
     return not wanted or {_said(conjunct) for conjunct in wanted} <= {*map(_said, conjuncts(gate))}
 
 
 def _said(conjunct: UOp) -> Any:
-    """What a comparison of indices says, however it is written: that a sum is at most 0."""
+    """The canonical form of a comparison of indices: that a sum is at most 0."""
     compared = _comparison(conjunct)
     if compared is None:
         return conjunct
@@ -139,7 +142,7 @@ def _said(conjunct: UOp) -> Any:
 
 
 def _comparison(conjunct: UOp) -> tuple[UOp, bool] | None:
-    """The comparison of indices that a conjunct is, or negates; and whether it does."""
+    """The comparison of indices in a conjunct, and whether the conjunct negates it."""
     negated = conjunct.op is Ops.XOR and is_const(conjunct.src[1], 1)
     test = conjunct.src[0] if negated else conjunct
     is_of_indices = test.op is Ops.CMPLT and test.src[0].dtype is dtypes.index
@@ -249,8 +252,8 @@ def limit_after_reduction(reduce: UOp, x: UOp, c: UOp) -> UOp | None:
 
 @COLLAPSE.rule("sum-to-count", UPat(Ops.REDUCE, arg=Ops.ADD, name="reduce"))
 def sum_to_count(reduce: UOp) -> UOp | None:
-    """A sum over a range that the value does not need, or needs only to be chosen, has a closed
-    form.
+    """A sum over a range on which the value does not depend, or depends by a choice only, has a
+    closed form.
 
     before   REDUCE(WHERE(i + r < 14, 0, x), r)
     after    x * count, with count the values of r for which x is chosen
@@ -308,8 +311,8 @@ def _without(value: UOp, loop: UOp) -> UOp | None:
 
 
 def _as_choice(value: UOp, loop: UOp, known: dict[UOp, UOp]) -> UOp:
-    """`value` as a choice between something and 0, if it is one that depends on `loop`; `known` has
-    the answers so far.
+    """`value` as a choice between a value and 0 that depends on `loop`, if it is one; `known`
+    caches the answers.
 
     before   CAST(CAST(i == r, int), float) * x
     after    WHERE(i == r, x, 0)
@@ -344,8 +347,8 @@ def _choice_of(value: UOp, loop: UOp, known: dict[UOp, UOp]) -> UOp:
 
 
 def _gated(condition: UOp, value: UOp) -> UOp:
-    """`value` where `condition` holds, else zero; its loads are made only there, but for those that
-    the condition is made of: a reduction of them is one in both.
+    """`value` where `condition` holds, else zero. Its loads get the gate, except loads of the
+    condition itself, so that a reduction of them is one in both.
     """
     mapping: dict[UOp, UOp] = {}
     of_condition = frozenset(loads_of(condition))

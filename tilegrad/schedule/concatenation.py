@@ -35,8 +35,8 @@ _MOST = 8
 
 
 def split_concatenation(ast: UOp, order: Sequence[UOp]) -> tuple[UOp, list[UOp]]:
-    """An elementwise kernel that writes equal slices with one store for each, where that saves
-    arithmetic or leaves no load behind a gate; `order` are the output ranges.
+    """Split an elementwise kernel of a concatenation: one store for each of its equal slices. Done
+    where that saves arithmetic or leaves no gated load; `order` has the output ranges.
     """
     if len(ast.src) != 1 or ast.src[0].op is not Ops.STORE or len(ast.src[0].src) != 3:
         return ast, list(order)
@@ -70,7 +70,7 @@ def split_concatenation(ast: UOp, order: Sequence[UOp]) -> tuple[UOp, list[UOp]]
 
 
 def _edges(loop: UOp, nodes: Iterable[UOp]) -> set[int]:
-    """Where comparisons of `loop` with numbers change."""
+    """Positions at which comparisons of `loop` with numbers change."""
     edges: set[int] = set()
     if loop.extent.op is not Ops.CONST or loop.axis is not Axis.LOOP:
         return edges
@@ -92,7 +92,7 @@ def _has_gates(effects: Sequence[UOp]) -> bool:
 
 
 def _work(effects: Sequence[UOp]) -> int:
-    """How much arithmetic on values there is, a node of several uses once."""
+    """Number of arithmetic nodes below the values; a node of several users counts once."""
     return sum(
         node.op.is_alu and node.dtype.scalar is not dtypes.index and node.dtype is not dtypes.bool
         for node in toposort(effects)

@@ -1,4 +1,4 @@
-"""What computing a value costs: operations per element, and bytes. Static facts, so that plans are
+"""Cost of a value: operations per element, and bytes. These are static facts, so that plans are
 the same everywhere.
 """
 
@@ -45,8 +45,8 @@ def flops_of(node: UOp) -> int:
 
 
 def instructions_of(node: UOp, target: Target) -> int:
-    """About how many instructions an element of `node` is on `target`, beyond those of its sources:
-    one, or those of what stands for an op or a dtype that the target lacks.
+    """Instructions that an element of `node` takes on `target`, beyond those of its sources: one,
+    or the length of the replacement where the target lacks the op or the dtype.
     """
     op = node.op
     if op is Ops.RAND:

@@ -15,10 +15,12 @@ __all__ = ["Dominators"]
 
 
 class Dominators:
-    """Answers `is_on_every_way`; made of the readers of each stored value, readers last."""
+    """Dominators of stored values: answers `is_on_every_way`. It is built from the readers of each
+    stored value, readers last.
+    """
 
     def __init__(self, readers: dict[UOp, set[UOp]]):
-        # None is the end, behind what nobody reads.
+        # None is the end, behind the values that no kernel reads.
         self._parent: dict[UOp | None, UOp | None] = {None: None}
         self._jump: dict[UOp | None, UOp | None] = {None: None}
         self._depth: dict[UOp | None, int] = {None: 0}
@@ -29,7 +31,7 @@ class Dominators:
             self._add(value, first)
 
     def is_on_every_way(self, kernel: UOp, value: UOp) -> bool:
-        """Whether all that `value` is needed for is behind `kernel`."""
+        """Whether every path from `value` to a result goes through `kernel`."""
         depth = self._depth[kernel]
         return self._depth[value] > depth and self._above(value, depth) is kernel
 
@@ -43,14 +45,14 @@ class Dominators:
         jump[value] = jump[middle] if is_even else parent
 
     def _above(self, value: UOp | None, depth: int) -> UOp | None:
-        """What is above `value` at that depth."""
+        """The ancestor of `value` at that depth."""
         while self._depth[value] > depth:
             further = self._jump[value]
             value = further if self._depth[further] >= depth else self._parent[value]
         return value
 
     def _common(self, one: UOp | None, other: UOp | None) -> UOp | None:
-        """The deepest that is above both, or one of them."""
+        """The deepest common ancestor, which may be one of the two."""
         depth = min(self._depth[one], self._depth[other])
         one, other = self._above(one, depth), self._above(other, depth)
         while one is not other:

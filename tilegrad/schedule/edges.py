@@ -19,8 +19,8 @@ def edges_between(
     *,
     plain: bool,
 ) -> list[Edge]:
-    """For each pair of kernels joined by a stored value, which takes `bytes_of` bytes, why they are
-    two.
+    """Edges of a schedule: for each pair of kernels joined by a stored value of `bytes_of` bytes,
+    the reason why they are two kernels.
     """
     position = {id(item): number for number, item in enumerate(order)}
     maker: dict[UOp, int] = {

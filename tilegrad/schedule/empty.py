@@ -1,8 +1,8 @@
 """Reductions of nothing.
 
-What is made of a value without elements, and has some, is constant: the sum over an empty axis is
-0. The graph that is differentiated holds the reduction, so that the gradient of an empty batch is
-zeros and not unknown; no kernel does.
+A value with elements that is computed from one without any is constant: the sum over an empty axis
+is 0. The graph that is differentiated holds the reduction, so that the gradient of an empty batch
+is zeros and not unknown; no kernel does.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ REDUCING = (Ops.REDUCE_AXIS, Ops.PAD, Ops.GATHER, Ops.SCATTER_ADD)
 
 
 def made_of_nothing(node: UOp) -> UOp | None:
-    """`node`, which has elements, without those of its sources that have none; None where all
-    have.
+    """`node`, which has elements, without its sources that have none; None if all sources have
+    elements.
     """
     if 0 in node.shape or not any(0 in source.shape for source in node.src):
         return None

@@ -30,8 +30,8 @@ Pass = Callable[[UOp, Sequence[UOp], Target], State]
 
 
 def _with_repeats(ast: UOp, outputs: Sequence[UOp]) -> UOp:
-    """Stores that add an equal value to the same element in each iteration of a loop add all of it
-    at once. Simplifying has removed the loop.
+    """Stores that add the same value to one element in each iteration of a removed loop add the
+    multiple at once.
     """
     gone = set(outputs) - set(ast.toposort())
     extents = [loop.extent for loop in outputs if loop in gone]
@@ -70,8 +70,8 @@ _PLAIN = ("schedule.collapse", "schedule.gates", "schedule.repeats")
 def finish(
     raw: UOp, outputs: Sequence[UOp], target: Target, *, plain: bool
 ) -> tuple[UOp, list[int]]:
-    """Run the passes, put the ranges in order, give the parameters their slots; which parameters of
-    `raw` are read, in the order of those.
+    """Run the passes, order the ranges, and give the parameters their slots. Also gives the
+    parameters of `raw` that are read, in the order of their slots.
     """
     record, ast = trace.get(), raw
     for name, apply in PASSES:

@@ -24,7 +24,9 @@ __all__ = ["fitting"]
 
 
 def fitting(nodes: Iterable[UOp]) -> dict[UOp, UOp]:
-    """For each variable that slices restrict, the variable with the values at which they fit."""
+    """For each variable that slices restrict, a variable whose range holds only values at which all
+    slices fit.
+    """
     ranges: dict[UOp, tuple[int, int]] = {}
     for node in nodes:
         if node.op is not Ops.SHRINK:
@@ -42,7 +44,9 @@ def fitting(nodes: Iterable[UOp]) -> dict[UOp, UOp]:
 
 
 def _narrow(ranges: dict[UOp, tuple[int, int]], distance: Any) -> None:
-    """Leave the variable of `distance`, if it is one, the values at which that is not negative."""
+    """Restrict the variable of `distance`, if it is one, to values at which the distance is not
+    negative.
+    """
     if isinstance(distance, int) or distance.vmin >= 0:
         return
     distance = simplify(distance)
@@ -65,7 +69,7 @@ def _narrow(ranges: dict[UOp, tuple[int, int]], distance: Any) -> None:
 
 
 def _edge(inside: int, outside: int, fits: Callable[[int], bool]) -> int:
-    """The last value that fits on the way from `inside`, which does, to `outside`."""
+    """The last value that fits between `inside`, which fits, and `outside`, which does not."""
     while abs(outside - inside) > 1:
         middle = (inside + outside) // 2
         inside, outside = (middle, outside) if fits(middle) else (inside, middle)

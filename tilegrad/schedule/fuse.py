@@ -129,9 +129,9 @@ _PLAIN = (
 def fuse(
     sink: UOp, target_of: TargetOf, *, plain: bool, needed_later: Sequence[UOp] = ()
 ) -> Fusion:
-    """Decide what is stored of the graph under `sink`, whose sources are the requested values; what
-    the values `needed_later` can be computed from later does not live in scratch. A graph may have
-    kernels for several devices.
+    """Decide which values of the graph under `sink`, whose sources are the requested values, are
+    stored. Values from which `needed_later` can be computed do not live in scratch. A graph may
+    have kernels for several devices.
     """
     nodes = list(toposort([sink]))
     state = _FusionState(sink, nodes, _users(nodes), target_of, needed_later, plain)
@@ -173,7 +173,7 @@ def _forced(sink: UOp, nodes: list[UOp], users: dict[UOp, list[UOp]]) -> dict[UO
             # What rows are added to is copied in any case, from memory as it is seen by movement.
             is_whole &= node.op in _OF_BYTES or base_of(source).op is not Ops.BUFFER
             if node.op in _OF_BYTES:
-                # Bytes are copied in their order: a reshape of what is stored is stored as well.
+                # Bytes are copied in their order: a reshape of a stored value is stored as well.
                 source = below_reshapes(source)
             if is_whole and source.op is not Ops.BUFFER and source not in stored:
                 stored[source] = _OF_BYTES.get(node.op, Reason.SCATTERED)
@@ -188,8 +188,8 @@ def _forced(sink: UOp, nodes: list[UOp], users: dict[UOp, list[UOp]]) -> dict[UO
 
 
 def _is_filled_for(node: UOp, users: list[UOp]) -> bool:
-    """Whether a node is a constant in memory to which rows are added: who adds fills memory of its
-    own with it, as a copy would take longer.
+    """Whether a node is a constant in memory to which rows are added: the kernel that adds fills
+    its own output with it, which is faster than a copy.
     """
     return (
         node.op is Ops.CONTIGUOUS
@@ -241,7 +241,9 @@ def _in_order(stored: dict[UOp, Reason], nodes: list[UOp]) -> dict[UOp, Reason]:
 
 
 def _multiplies(reduce: UOp) -> int:
-    """How many products a reduction sums whose factors are both used for several of them."""
+    """Number of products that a reduction sums, if both factors are used in several of them, else
+    0.
+    """
     product = reduce.src[0]
     while product.op is Ops.CAST or product.op.is_movement:
         product = product.src[0]

@@ -54,7 +54,7 @@ _GATES = PatternMatcher(
 
 
 def _follows(condition: UOp, others: Sequence[UOp]) -> bool:
-    """Whether a comparison with a constant holds wherever the others do."""
+    """Whether the other conditions imply a comparison with a constant."""
     is_negated = condition.op is Ops.XOR and condition.src[1].op is Ops.CONST
     comparison = condition.src[0] if is_negated else condition
     if comparison.op is not Ops.CMPLT or comparison.src[1].op is not Ops.CONST:

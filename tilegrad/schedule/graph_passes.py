@@ -72,9 +72,7 @@ Rewrite = Callable[[UOp, GraphDevices], UOp | None]
 
 
 def _each(ops: Collection[Ops], rewrite: Rewrite) -> Pass:
-    """The pass that replaces each node of `ops` by what `rewrite` gives for it, if it is not
-    None.
-    """
+    """A pass that replaces each node of `ops` by the result of `rewrite`, unless that is None."""
 
     def apply(sink: UOp, nodes: Sequence[UOp], devices: GraphDevices) -> Rewritten:
         made: dict[UOp, UOp] = {}
@@ -160,8 +158,8 @@ class Prepared(NamedTuple):
 
 
 def prepare(sink: UOp, given: Sequence[UOp], devices: GraphDevices, *, plain: bool) -> Prepared:
-    """Run the passes on a graph, whose nodes are `given`, those alone that a plan needs in any case
-    where it is `plain`.
+    """Run the passes on a graph, whose nodes are `given`; with `plain` only the passes that every
+    plan needs.
     """
     record = trace.get()
     nodes = list(given)

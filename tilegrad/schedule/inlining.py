@@ -75,8 +75,8 @@ class Fusion:
 
 
 class Trace(NamedTuple):
-    """A kernel as it would be built: its builder, the ranges of its result, the result (before
-    values were inlined), and the numbers of what it reads.
+    """A kernel as it would be built: its builder, the ranges of its result, the result before
+    values were inlined, and the numbers of the values it reads.
     """
 
     builder: KernelBuilder
@@ -220,8 +220,8 @@ def _inline_rows(
     dominators: Dominators,
     is_long: bool,
 ) -> frozenset[int] | None:
-    """The kernel's axes that `value` shares if its rows live in scratch there, as they are read
-    along more than the kernel's own ranges; None where that is illegal or does not pay.
+    """Axes of the kernel that `value` shares if its rows live in scratch there, because they are
+    read along more than the kernel's own ranges. None where that is illegal or does not pay.
     """
     if kernel not in traces:
         return None
@@ -254,14 +254,14 @@ def _inline_rows(
 
 
 def _is_long(builder: KernelBuilder, target: Target) -> bool:
-    """Whether a kernel has as many instructions as it may, with those of its sines."""
+    """Whether a kernel has reached the limit of instructions, those of its sines included."""
     counts = [instructions_of(node, target) for node, _, _ in builder.evaluated]
     return sum(counts) > MOST_INSTRUCTIONS
 
 
 def share_in_scratch(costs: dict[UOp, int], fusion: Fusion, target_of: TargetOf) -> None:
-    """Find values that live in scratch as several loop nests of one kernel need them and they are
-    costly to compute: the exponentials of a softmax row.
+    """Move costly values that several loop nests of one kernel need to scratch, such as the
+    exponentials of a softmax row.
     """
     for kernel in fusion.outer:
         target = target_of(kernel) if kernel in fusion.stored else None

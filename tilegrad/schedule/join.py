@@ -75,8 +75,8 @@ def is_never_joined(ast: UOp) -> bool:
 
 
 def join_updates(first: Update, second: Update, most_buffers: int) -> Update | None:
-    """Both updates in one kernel, the first before the second in each iteration; None where that is
-    not the same, or where reductions do not gain by it.
+    """Both updates in one kernel, the first before the second in each iteration. None where that
+    changes a result, or where reductions do not gain.
 
     before   STORE(m, i, f(m[i]))  and  STORE(p, i, g(p[i], m[i]))
     after    STORE(m, i, x), STORE(p, i, g(p[i], x))                x = f(m[i])
@@ -117,9 +117,10 @@ def join_updates(first: Update, second: Update, most_buffers: int) -> Update | N
 
 
 def _may_reduce_together(a: UOp, b: UOp, ranges: list[UOp]) -> bool:
-    """Whether two kernels that reduce over the same ranges gain by being one: no reduction reads
-    what the other writes, they read mostly the same, and each element is read about once, so that
-    they wait for memory. A product, which uses its elements often, has its registers for itself.
+    """Whether two kernels that reduce over the same ranges gain by being one: neither reads the
+    other's result in a reduction, they read mostly the same memory, and read each element about
+    once, so that memory bounds them. A product, which reads its elements often, needs the registers
+    for its own tile.
     """
     if not (has_reductions(a) and has_reductions(b)):
         return False
@@ -141,8 +142,8 @@ def _reuses(loads: Iterable[UOp], ranges: Sequence[UOp]) -> bool:
 
 
 def _beside_reductions(b: UOp, a: UOp) -> set[UOp]:
-    """The loads of `b`, of what `a` writes, that no reduction of `b` needs: a sum of squares that
-    is corrected by the sum beside it.
+    """Loads of `b` that read what `a` writes and that no reduction of `b` needs, as in a sum of
+    squares that is corrected by the sum beside it.
     """
     written = {store.src[0] for store in a.src}
     found = {load for load in loads_of(b) if load.src[0] in written}

@@ -64,8 +64,9 @@ def ravel(index: Index, shape: tuple[Any, ...]) -> UOp:
 
 
 def _tracked(node: UOp, is_stored: Callable[[UOp], bool]) -> tuple[UOp, ShapeTracker] | None:
-    """The memory that a maximal chain of movement ops views, and the chain as one tracker; None
-    over computed values, among them what is padded and stored as the chain is too long.
+    """The memory below a maximal chain of movement ops, and the chain as one tracker. None over
+    computed values, padded ones that are stored because the chain is too long among them. Memory of
+    a symbolic shape has the strides of its largest sizes, so such chains are resolved op by op.
 
     Memory of a symbolic shape has the strides of its largest sizes, so such chains go op by op.
     """
@@ -125,8 +126,8 @@ class KernelBuilder:
         return len(self._memo)
 
     def range(self, extent: Any, axis: Axis) -> UOp:
-        """A new range; an extent of 1 needs none. One that is no number is as it will be in the
-        simplified kernel, in which the range is looked for.
+        """A new range; an extent of 1 needs none. A symbolic extent is simplified first, as the
+        range is looked up in the simplified kernel.
         """
         if isinstance(extent, UOp):
             extent = simplify(extent)
@@ -146,8 +147,8 @@ class KernelBuilder:
         return self._run(request, self._steps(*request)) if known is None else known
 
     def take_in(self, node: UOp) -> None:
-        """Compute `node`, which is stored no longer, wherever it was read: `size`, `reads` and
-        `running` become as if it always was; what was built of it does not change.
+        """Compute `node`, which is no longer stored, wherever it was read: `size`, `reads` and
+        `running` are updated, and values built so far do not change.
         """
         del self.reads[node]
         for request in [each for each in self._memo if each[0] is node]:
@@ -252,8 +253,8 @@ class KernelBuilder:
         return _or_zero(inside, (yield source, _under(tuple(moved), both), both))
 
     def _prefix(self, node: UOp, index: Index, valid: UOp) -> Steps:
-        """What is stored, element by element, is a prefix beside the output range along its axis:
-        schedule.fuse stores it before anything moves it.
+        """An element of a scan. Its axis is an output range, as schedule.fuse stores a scan before
+        any movement of it.
         """
         function, axis = node.arg
         value = yield node.src[0], index, valid
@@ -318,8 +319,8 @@ class KernelBuilder:
         return self._load(filled, position, valid, node)
 
     def _scratch_number(self, in_scratch: InScratch) -> int:
-        """The number of new scratch: another one where a value lives there twice, for two indices
-        of the ranges outside of it.
+        """The number of new scratch. A value that lives there for two indices of the ranges outside
+        of it has two numbers.
         """
         number = in_scratch.number
         if number in self._numbers:
@@ -351,8 +352,8 @@ def _is_inside(pointer: UOp, position: UOp, node: UOp) -> bool:
 
 
 def _within(outer: Index, axes: Sequence[int], node: UOp) -> UOp:
-    """Whether `node` has elements at `outer` along `axes`: a kernel may store more than them, where
-    the value is padded or beside others.
+    """Whether `node` has elements at `outer` along `axes`: a kernel may store more elements than
+    the value has, where it is padded or concatenated.
     """
     found = TRUE
     for at, size in zip(outer, (node.shape[axis] for axis in axes), strict=True):

@@ -33,8 +33,8 @@ __all__ = ["KernelItems"]
 
 
 class _Made(NamedTuple):
-    """A kernel that was built, for equal ones: -1 is the memory that it writes, other memory has
-    the number that it has in the key of the region. `needs` are positions in the region.
+    """A built kernel, for equal ones. Buffer -1 is the memory that it writes; other memory has its
+    number in the region's key. `needs` are positions in the region.
     """
 
     ast: UOp
@@ -158,7 +158,7 @@ class KernelItems:
         )
 
     def _region(self, node: UOp, value: UOp, numbers: dict[int, int]) -> KernelRegion:
-        """What the kernel that writes `value` for `node` computes; memory that it reads gets the
+        """The region of the kernel that writes `value` for `node`; memory that it reads gets the
         next of `numbers`.
         """
 
@@ -181,7 +181,7 @@ class KernelItems:
         return region_of(value, is_read, memory_key)
 
     def _key_of(self, region: KernelRegion, node: UOp, value: UOp, target: int) -> Hashable:
-        """All that a kernel follows from."""
+        """The key of a kernel: everything that determines it."""
         spec = self.buffers[target]
         in_scratch = self.fusion.in_scratch.get(node, {})
         position = {each: number for number, each in enumerate(region.nodes)} if in_scratch else {}
@@ -205,7 +205,7 @@ class KernelItems:
         self.finish_kernel(node, store, self._outer_first(node, outputs), target, builder)
 
     def _outer_first(self, node: UOp, outputs: tuple[UOp, ...]) -> list[UOp]:
-        """The output ranges, those first that values inlined into the kernel share."""
+        """The output ranges, first those that inlined values share."""
         sets = self.fusion.outer.get(node, [])
         axes = sorted(range(len(outputs)), key=lambda axis: -sum(axis in shared for shared in sets))
         return [outputs[axis] for axis in axes if outputs[axis].op is Ops.RANGE]
@@ -249,12 +249,12 @@ class KernelItems:
             record.append(PassRecord("schedule.index", UOp.sink(node.substitute(read)), raw))
 
     def inside(self, node: UOp) -> Iterable[UOp]:
-        """What the kernel of `node` computes, and what it reads."""
+        """The values that the kernel of `node` computes, and those that it reads."""
         stored = self.fusion.stored
         return toposort([node], stop=lambda each: each is not node and each in stored)
 
     def positions_of(self, node: UOp, inside: Iterable[UOp]) -> tuple[int, ...]:
-        """The positions of what the kernel of `node` computes."""
+        """The positions of the values that the kernel of `node` computes."""
         stored, position = self.fusion.stored, self.position
         return tuple(
             [

@@ -55,8 +55,8 @@ _NOTHING: frozenset[tuple[UOp, int]] = frozenset()
 def cut_large(
     nodes: list[UOp], stored: dict[UOp, Reason], shared: Set[UOp], target_of: TargetOf
 ) -> dict[UOp, Reason]:
-    """`stored`, and values that must be too, lest a kernel become too large to compile. Values that
-    are `shared` are computed again in each of several kernels, and values made of them, too.
+    """`stored`, and further values that are stored lest a kernel become too large to compile.
+    Values that are `shared`, and values made of them, are computed again in several kernels.
     """
     steps = _NodeSteps(nodes, target_of)
     found = _Cutter(steps, stored).run(shared, frozenset())
@@ -70,8 +70,8 @@ def cut_large(
 def within_buffers(
     nodes: list[UOp], stored: dict[UOp, Reason], target_of: TargetOf
 ) -> dict[UOp, Reason]:
-    """`stored`, and values that must be too, lest a kernel need more buffers than a device binds:
-    of the sources of a value that would read too many, those that read most.
+    """`stored`, and further values that are stored lest a kernel need more buffers than a device
+    binds: of the sources of a value with too many reads, those with the most.
     """
     found = dict(stored)
     targets = {node: target_of(node) for node in nodes if node.op is not Ops.SINK}
@@ -101,8 +101,8 @@ def within_buffers(
 
 
 def _bindings(node: UOp, target: Target) -> int:
-    """The bindings that a kernel needs for a value in memory: several where one holds too little.
-    Of a size that the run says they share what there is.
+    """Bindings that a kernel needs for a value in memory: several where one binding is too small.
+    A value whose size is known at the launch counts as one.
     """
     if not target.bound_bytes or not all(type(size) is int for size in node.shape):
         return 1
@@ -112,7 +112,7 @@ def _bindings(node: UOp, target: Target) -> int:
 def _read_from_memory(
     base: UOp, user: UOp, reads: dict[UOp, dict[UOp, int]], bindings: int
 ) -> None:
-    """Let `base`, and what only moves it on the way to `user`, be read from one buffer."""
+    """Let `base`, and the movement ops between it and `user`, be read from one buffer."""
     reads[base] = {base: bindings}
     for source in user.src:
         while source is not base and source.op.is_movement:
@@ -121,10 +121,10 @@ def _read_from_memory(
 
 
 class _NodeSteps:
-    """What is known of each node whatever is stored, by its position in the order of the graph.
+    """Facts of each node that do not depend on what is stored, by its position in the graph.
 
     Attributes:
-        sources: the positions of what it is made of; nothing for the SINK.
+        sources: the positions of its sources; nothing for the SINK.
         may_end: whether a kernel may end with it.
         spread: whether it is larger than all it is made of, such as the products before their sum:
             stored, it would take more memory than all else.
@@ -187,7 +187,9 @@ class _Cutter:
         self._last = -1
 
     def run(self, shared: Set[UOp], again: Set[UOp]) -> dict[UOp, Reason]:
-        """What is stored, and why; of the values `again`, those that take long to compute."""
+        """The stored values with their reasons; of the values `again`, those that are costly to
+        compute.
+        """
         found, nodes = self._found, self._nodes
         position, count = 0, len(nodes)
         while position < count:
@@ -220,7 +222,7 @@ class _Cutter:
         self._whole[position] = max(level / _DEPTH, again)
 
     def _reads_of(self, position: int) -> frozenset[tuple[UOp, int]]:
-        """What is read for an element of a value, and where."""
+        """The reads for one element of a value, with their positions."""
         reads = self._reads
         sources, way = self._steps.sources[position], self._steps.way[position]
         found = _NOTHING
@@ -245,8 +247,8 @@ class _Cutter:
     def _reason_to_store(
         self, position: int, shared: Set[UOp], again: Set[UOp]
     ) -> tuple[Reason | None, float]:
-        """Why a value is better stored, None if it is not; and the share of a full kernel that it
-        takes too much of, 0 where that is not why.
+        """The reason to store a value, None if there is none, and the share of a full kernel by
+        which it is too large, 0 for other reasons.
         """
         node = self._nodes[position]
         most = _WORTH_WAITING if self._steps.spread[position] else 1
@@ -262,8 +264,8 @@ class _Cutter:
 
     def _narrow_before(self, position: int, limit: float) -> int:
         """The position of the value to store lest the one at `position` take more than `limit`: the
-        nearest before it through which all goes that is computed since the last stored value, so
-        that equal steps of a chain have equal kernels; else `position` itself.
+        nearest earlier value that dominates all values computed since the last stored one, so that
+        equal steps of a chain have equal kernels; else `position` itself.
         """
         if not limit:
             return position
@@ -294,7 +296,9 @@ class _Cutter:
 
 
 class _InstructionCounts:
-    """How many instructions a value takes that is computed from what is stored.
+    """Number of instructions of a value computed from stored ones. Instructions are grouped in
+    blocks of equal size, and a value knows its blocks, so that a value that is needed twice counts
+    once.
 
     Instructions come in blocks of equally many, and a value knows the blocks that it needs: a value
     that is needed twice is computed once.
@@ -335,8 +339,8 @@ class _InstructionCounts:
 
 
 def _needed_again(nodes: list[UOp], stored: dict[UOp, Reason]) -> set[UOp]:
-    """Values that are not stored and that several kernels need, by more than one way; in place of
-    one that is widened, that of fewer bits.
+    """Values that are not stored and that several kernels need, by more than one path. A widened
+    value is represented by the one of fewer bits.
     """
     kernels: dict[UOp, frozenset[UOp]] = {}
     users: dict[UOp, int] = {}
@@ -359,13 +363,13 @@ def _needed_again(nodes: list[UOp], stored: dict[UOp, Reason]) -> set[UOp]:
 
 
 def _crowding(known: frozenset[tuple[UOp, int]]) -> float:
-    """What is read, as a share of what a kernel may."""
+    """Reads of a kernel as a share of the largest number allowed."""
     positions = len(known) / _POSITIONS
     return positions if len(known) <= _LEAVES else max(positions, _leaves_of(known) / _LEAVES)
 
 
 def _leaves_of(known: frozenset[tuple[UOp, int]]) -> int:
-    """How many values are read."""
+    """Number of values that are read."""
     return len({leaf for leaf, _ in known})
 
 
@@ -376,7 +380,7 @@ def _is_narrowed(node: UOp) -> bool:
 
 
 def _is_spread(node: UOp, spread: Set[UOp]) -> bool:
-    """Whether an elementwise value has more elements than all it is computed from."""
+    """Whether an elementwise value has more elements than all of its sources."""
     most = 0
     for source in node.src:
         base = base_of(source)

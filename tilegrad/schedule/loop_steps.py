@@ -43,8 +43,8 @@ class Loop:
 
 
 def memory_below(loop: UOp, number: int) -> UOp:
-    """What must be in memory so that a step can read source `number` of a LOOP: the step does the
-    movement. A carry is read from memory of its own, after the first step.
+    """The node that must be in memory for a step to read source `number` of a LOOP; the step does
+    the movement. A carry is read from its own memory after the first step.
     """
     is_carry = number < loop.arg.carries
     source = loop.src[number]
@@ -107,9 +107,9 @@ def step_of(
     spare: Mapping[int, int],
     reads: Mapping[UOp, int],
 ) -> Loop:
-    """What the LOOP runs, by positions in the item's buffers: of each output that is `written`, the
-    last values of all its carries among them; of the `spare` buffer of each carry, if there are
-    several steps; and of the memory below each source that it `reads`.
+    """The body of a LOOP, by positions in the item's buffers: those of each `written` output, with
+    the last values of its carries; the `spare` buffer of each carry, if there are several steps;
+    and the memory below each source that it `reads`.
     """
     arg: LoopArg = loop.arg
     step = UOp.variable(STEP, 0, arg.length - 1)
@@ -186,9 +186,9 @@ def _values(
 
 
 def _stored_in_rows(values: Sequence[UOp], outputs: Mapping[UOp, int]) -> dict[UOp, int]:
-    """The `outputs` that a step adds to stacks and whose value is in memory anyway, as the step
-    needs it again: a sum, or what a product reads many times. The row is that memory. The keys are
-    the values without their last reshapes.
+    """Outputs that a step adds to stacks and whose value it stores anyway, as it reads it again: a
+    sum, or an operand that a product reads many times. The row of the stack is that memory. Keys
+    are the values without their last reshapes.
     """
     users: dict[UOp, list[UOp]] = {}
     for node in toposort(values):

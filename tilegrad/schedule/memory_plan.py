@@ -69,8 +69,8 @@ def plan_memory(
 def _slots(
     schedule: Schedule, numbers: Iterable[int], first: Mapping[int, int], last: Mapping[int, int]
 ) -> dict[int, int]:
-    """For each of the buffers `numbers` a slot of its device, which it has to itself while it
-    lives; rather one of a buffer as large.
+    """A slot of its device for each of the buffers `numbers`, for its lifetime; preferably one that
+    held a buffer as large.
     """
     slots: dict[int, int] = {}
     free_from: list[tuple[str, int, int]] = []

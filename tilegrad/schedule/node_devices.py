@@ -12,8 +12,8 @@ __all__ = ["devices_of"]
 
 
 def devices_of(nodes: Sequence[UOp], default_device: str) -> dict[UOp, str]:
-    """The device of every node: that of its memory, its copy, or its sources; of a constant that of
-    a user.
+    """The device of every node: that of its memory, of its copy, of its sources, or, for a
+    constant, of a user.
     """
     device: dict[UOp, str] = {}
     for node in nodes:

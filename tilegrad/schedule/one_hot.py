@@ -29,7 +29,7 @@ Axes = tuple[int | None, ...]
 
 
 def as_scatter(node: UOp) -> UOp | None:
-    """The sum `node` by rows added by index, where it is one of rows that a one-hot chooses."""
+    """The sum `node` as rows added by index, if it is a sum of rows that a one-hot chooses."""
     if node.op is not Ops.REDUCE_AXIS or node.combine is not Ops.ADD:
         return None
     value = node.src[0]

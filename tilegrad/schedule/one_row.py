@@ -14,7 +14,7 @@ __all__ = ["as_mask"]
 
 
 def as_mask(node: UOp) -> UOp | None:
-    """What a SCATTER_ADD of one row to zeros is; None for any other."""
+    """The elementwise value of a SCATTER_ADD of one row to zeros; None for any other."""
     base, index, row = node.src
     if index.shape != () or not isinstance(base.shape[0], int):
         return None

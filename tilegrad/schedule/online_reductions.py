@@ -299,7 +299,7 @@ class _Slicer:
         return memory
 
     def _content(self, memory: UOp) -> tuple[list[UOp], list[UOp]]:
-        """The factors of what is stored to scratch that vary in the row, and those that are
+        """Factors of the value stored to scratch: those that vary in the row, and those that are
         invariant.
         """
         found, stack = [], [self.stores[memory].value]

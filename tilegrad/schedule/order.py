@@ -27,8 +27,8 @@ _REACH = 16
 
 @dataclass
 class UnorderedItem:
-    """An item before it is ordered: what it reads, what it writes, and the value it computes;
-    `also` and `values` are the further outputs of one with several, and what they are.
+    """An item before it is ordered: its reads, its writes, and the value it computes. `also` and
+    `values` are the further outputs of an item with several, and their values.
     """
 
     value: UOp
@@ -53,7 +53,7 @@ def order_items(
     items: list[UnorderedItem], buffers: list[BufferSpec], memory: Mapping[UOp, int]
 ) -> list[UnorderedItem]:
     """The items in an order that gives every reader the value it wants. `memory` has the buffer of
-    each value; copies of what is overwritten too early are added to `items` and `buffers`.
+    each value. Copies of values that are overwritten too early are added to `items` and `buffers`.
     """
     order = _Order(items, buffers, memory)
     order.before = order.makers_first()
@@ -98,7 +98,9 @@ class _Order:
         return found
 
     def readers_first(self) -> None:
-        """Let those who read what a buffer held run before who overwrites it, or read a copy."""
+        """Let readers of the old value of a buffer run before the item that overwrites it, or read
+        a copy.
+        """
         wanted = self.readers_of_old()
         if not wanted:
             return
@@ -120,8 +122,8 @@ class _Order:
                 ranks.insert(copied, later)
 
     def readers_of_old(self) -> list[tuple[int, int]]:
-        """The pairs (writer, reader) where the reader wants what a buffer held before the writer.
-        Where each version of a buffer is overwritten once, it is enough that it runs before the
+        """The pairs (writer, reader) where the reader needs the value from before the writer. If
+        each version of a buffer is overwritten once, it is enough that the reader runs before the
         first writer after the version that it reads.
         """
         found: list[tuple[int, int]] = []
@@ -135,8 +137,8 @@ class _Order:
         return sorted(found)
 
     def nearest_writers(self, item: UnorderedItem, written: int) -> Sequence[int]:
-        """Those who write to the buffer `written`; of a chain of versions, who made the one that a
-        item reads, and who overwrites that.
+        """The writers of the buffer `written`. Of a chain of versions: the writer of the version
+        that an item reads, and the next one.
         """
         writers = self.writers.get(written, ())
         if len(writers) < 3 or not self.versions.are_a_chain:
@@ -359,16 +361,16 @@ def _is_bound(joined: Update, target: Target, bytes_of: Callable[[int], int]) ->
 
 
 def _may_join(item: UnorderedItem) -> bool:
-    """Whether a kernel may move up and be one with another: an update or a reduction. What else is
-    elementwise was stored by itself for a reason.
+    """Whether a kernel may move up and join another: an update or a reduction. Other elementwise
+    values were stored by themselves for a reason.
     """
     has_state = any(_is_state(value) for value in (item.value, *item.values))
     return _is_whole(item) and (has_state or (item.ast is not None and has_reductions(item.ast)))
 
 
 def _is_state(value: UOp) -> bool:
-    """Whether a value is what a tensor takes: written to its memory, or to new memory, in which
-    case it names its device.
+    """Whether a value is the new value of a tensor: it is written to the tensor's memory, or to new
+    memory, and then names its device.
     """
     if value.op is Ops.CONTIGUOUS:
         return isinstance(value.arg, str) and not value.src[0].is_constant

@@ -99,8 +99,8 @@ class _ProductAxes(NamedTuple):
 
 
 def _product(value: UOp, axes: tuple[int, ...]) -> _ProductAxes | None:
-    """What `value` is if its terms are products of two operands that each serve several results:
-    tiles of results (optimize) use an element again and again.
+    """The axes of `value` if it is a sum of products of operands that each serve several results:
+    tiles of results (optimize) then use an element again and again.
     """
     while value.op in (Ops.CAST, Ops.PERMUTE):
         if value.op is Ops.PERMUTE:
@@ -136,7 +136,7 @@ def _repeated(value: UOp, axes: tuple[int, ...]) -> set[int]:
 def _split_product(
     node: UOp, product: _ProductAxes, multiprocessors: int, of_units: Collection[DType]
 ) -> UOp | None:
-    """A product of matrices with few tiles of results, whose sum has a slice for each block: the
+    """A product of matrices with few tiles of results, with a slice of its sum for each block:
     partial results are stored one slice after the other, so that tiles are stored as before.
     """
     (x,), (function, axes) = node.src, node.arg[:2]
@@ -184,8 +184,9 @@ def _two_stages(node: UOp, x: UOp, most: int, *, is_row: bool) -> UOp:
 def _of_slices(
     node: UOp, x: UOp, axis: int, slices: int, axes: tuple[int, ...], *, is_outermost: bool
 ) -> UOp:
-    """The reduction of what `slices` of an axis come to; with `is_outermost` their results are
-    stored one slice after the other, so that neighbours are those of the reduction itself.
+    """Reduction of an axis in two steps: of each of its `slices`, then of their results. With
+    `is_outermost` the results of one slice are stored together, so that neighbours in memory are
+    neighbours in the result of the whole reduction.
     """
     function, length = node.combine, x.shape[axis] // slices
     x = reshape(x, (*x.shape[:axis], slices, length, *x.shape[axis + 1 :]))

@@ -36,9 +36,9 @@ def store_reduced(
     *,
     plain: bool,
 ) -> tuple[dict[UOp, Reason], set[UOp]]:
-    """What is stored, `stored` and others: reductions that are needed more often than they are
-    computed, but for those with a closed form, and, unless `plain`, elementwise values that are
-    costly. Of the rest, those that several values are made of and several kernels need.
+    """The stored values: `stored`, and reductions that are needed more often than they are
+    computed, except those with a closed form, and, unless `plain`, costly elementwise values. Also
+    values that several values are made of and several kernels need.
     """
     order = {node: position for position, node in enumerate(nodes)}
     ends: _Ends = {}
@@ -84,7 +84,7 @@ _Above = tuple[tuple[UOp, ...], int]
 def _above(
     node: UOp, users: list[UOp], stored: dict[UOp, Reason], known: dict[UOp, _Above]
 ) -> _Above:
-    """What needs `node`; `known` has the answers for its users."""
+    """Kernels above `node`, two at most, and what is between; `known` has those of its users."""
     kernels: tuple[UOp, ...] = ()
     between = 0
     for user in users:
@@ -104,15 +104,15 @@ def _above(
 
 
 def _two_of(some: tuple[UOp, ...], others: tuple[UOp, ...]) -> tuple[UOp, ...]:
-    """Two of all these, or one, if all are the same."""
+    """Two different ones of these, or one, if all are the same."""
     if len(some) > 1 or some == others:
         return some
     return tuple(dict.fromkeys(some + others))[:2]
 
 
 def _enlarges(user: UOp, node: UOp) -> bool:
-    """Whether `user` needs elements of `node` more than once: not where few rows of many are
-    picked.
+    """Whether `user` needs elements of `node` more than once; picking a few rows of many does not
+    count.
     """
     return user.op in _REPEATS and elements(user) > elements(node)
 
@@ -149,8 +149,8 @@ def costs_of(nodes: list[UOp], closed: Set[UOp], tops: Set[UOp] = frozenset()) -
 
 
 def _taken(node: UOp) -> tuple[UOp, ...]:
-    """The sources that are computed: of a rectifier, `(x.max(0) != 0).where(x, x.max(0))`, only
-    what it limits.
+    """The computed sources of a node: of a rectifier, `(x.max(0) != 0).where(x, x.max(0))`, only
+    the limited value.
     """
     if node.op is Ops.WHERE and node.src[2].op is Ops.MAX:
         gate, value, limited = node.src

@@ -26,8 +26,8 @@ class KernelRegion(NamedTuple):
 def region_of(
     top: UOp, is_read: Callable[[UOp], bool], memory_key: Callable[[UOp], Hashable]
 ) -> KernelRegion:
-    """The region that computes `top` from what is stored there. What is read of a stored value is
-    said by `memory_key`: its memory, by a number that other regions share, and its size.
+    """The region that computes `top` from stored values. `memory_key` tells what is read of a
+    stored value: its memory, by a number that other regions share, and its size.
     """
 
     nodes = list(toposort([top], stop=is_read))
@@ -36,8 +36,8 @@ def region_of(
     for position, node in enumerate(nodes):
         number[node] = position
         if node.op in (Ops.BUFFER, Ops.AFTER) or is_read(node):
-            # Nobody has to write a BUFFER first; movement over memory as it was is one step of
-            # index arithmetic.
+            # A BUFFER needs no kernel that writes it first; movement over memory as it was is one
+            # step of index arithmetic.
             kind = node.op if node.op in (Ops.BUFFER, Ops.AFTER) else None
             key.append((kind, node.dtype, node.shape, memory_key(node)))
         elif not node.src:

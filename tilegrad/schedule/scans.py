@@ -32,8 +32,9 @@ _OF_A_WARP, _WHOLE = 1024, 128
 def stored_scans(
     nodes: Sequence[UOp], users: Mapping[UOp, Sequence[UOp]], stored: Mapping[UOp, Reason]
 ) -> tuple[dict[UOp, Reason], dict[UOp, UOp]]:
-    """The values that store scans, beside those that are `stored` anyway; and for each that
-    is the reshape of one, what it is a reshape of.
+    """Values that store scans, beside those in `stored`; and for each that is the reshape of one,
+    the scan below. Each element follows from the one before it, so scans are computed in order, in
+    a kernel of their shape, at the end of the elementwise work on them.
 
     Each element follows from the one before it, so they are computed in order, in a kernel of their
     shape, at the end of the elementwise work on them.
@@ -61,7 +62,7 @@ def _has_numbers(sizes: tuple[Any, ...]) -> bool:
 
 
 def _is_end(user: UOp, value: UOp) -> bool:
-    """Whether `user` is nothing but where `value` is stored."""
+    """Whether `user` only stores `value`."""
     if user.op is Ops.ASSIGN:
         return user.src[1] is value
     return user.op is Ops.CONTIGUOUS and user.arg is None
@@ -77,8 +78,8 @@ def _is_beside(user: UOp, value: UOp, stored: Set[UOp]) -> bool:
 
 
 def in_slices(prefix: UOp, *, has_lanes: bool, warps: int = 0) -> UOp | None:
-    """The scan `prefix` in slices; None where its rows are enough to do at once.
-    `warps` keep a target busy whose lanes share a scan (optimize.shared_scan), else they are 0.
+    """The scan `prefix` in slices; None where it has enough rows to run at once. `warps` is the
+    number that keeps a target busy whose lanes share a scan (optimize.shared_scan), else 0.
     """
     if prefix.op is not Ops.PREFIX_AXIS:
         return None

@@ -41,7 +41,7 @@ def _is_crowded(node: UOp) -> bool:
 
 
 def with_exact_sums(node: UOp) -> UOp | None:
-    """What a crowded `node` gives, with sums that are rounded once; None for another."""
+    """The value of a crowded `node`, with sums that are rounded once; None for another."""
     if not _is_crowded(node):
         return None
     table, rows = elements(node), elements(node.src[2])

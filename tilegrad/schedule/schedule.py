@@ -51,7 +51,7 @@ Begin = Callable[[UOp, str], None]
 
 
 def _is_not_awaited(ast: UOp, device: str) -> None:
-    """Nobody makes kernels yet."""
+    """The default of `begin`: no kernel is made before the schedule is complete."""
 
 
 def make_schedule(
@@ -63,9 +63,9 @@ def make_schedule(
     needed_later: Sequence[int] = (),
     begin: Begin = _is_not_awaited,
 ) -> Schedule:
-    """The steps that compute the sources of `sink`. Values that they store on the way are among the
-    results where the nodes at the positions `needed_later` can be computed from them. `begin` is
-    told of kernels that will be among the steps as they are, with their devices, before all are.
+    """The steps that compute the sources of `sink`. Stored values are results too if the nodes at
+    the positions `needed_later` can be computed from them. `begin` is told of finished kernels and
+    their devices before all kernels are finished.
     """
     counters.schedules += 1
     given = list(toposort([sink]))
@@ -113,8 +113,8 @@ def _ordered(item: UnorderedItem) -> Item:
 def _materialised(
     made: ValueItems, given: Sequence[UOp], later: Sequence[UOp], sink: UOp
 ) -> dict[int, int]:
-    """The buffers of stored values below the nodes `later`, by their own positions; of what is as
-    it was given.
+    """Buffers of the stored values below the nodes `later`, by the positions of the values; only
+    of values that no pass has changed.
     """
     stored, found = made.fusion.stored, {}
     for node in toposort(later, stop=lambda node: node in stored):

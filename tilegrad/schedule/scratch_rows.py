@@ -94,9 +94,9 @@ def is_worth_materialising(
     *,
     is_long: bool,
 ) -> bool:
-    """Whether a kernel that stores `element`, with `value` already in scratch, takes less time than
-    one that reads it from memory, where another has written it. `inlinable` are the parameters that
-    may still be inlined, too; `is_long` says that rows go through the kernel in slices that fit.
+    """Whether a kernel that stores `element`, with `value` in its scratch, takes less time than one
+    that reads it from memory, with a second kernel that writes it. `inlinable` are the parameters
+    that may still be inlined; `is_long` says that rows are processed in slices that fit.
     """
     if target.has_locals:
         return is_long and is_worth_slicing(element, axes.outer, target)
@@ -171,7 +171,7 @@ def slice_rows(ast: UOp, target: Target) -> UOp | None:
 
 
 def _second(target: Target) -> int:
-    """Bytes of the second cache that scratch may count on: it lies on the stack of a thread."""
+    """Bytes of the second cache that scratch may use; scratch is on a thread's stack."""
     return min(target.cache_bytes[1], target.scratch_bytes // 2)
 
 
@@ -181,8 +181,8 @@ def _byte_cycles(nbytes: int, target: Target) -> float:
 
 
 def _in_rows(element: UOp, reductions: list[UOp], axes: ScratchAxes, inlinable: Set[int]) -> int:
-    """Bytes of whole rows that are read or stored outside of `reductions`, whose tiles do so for
-    themselves.
+    """Bytes of whole rows that are read or stored outside of `reductions`; reductions have tiles
+    for theirs.
     """
     found: dict[int, int] = {}
     for node in toposort([element], stop=lambda node: node in reductions):

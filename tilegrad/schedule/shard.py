@@ -4,9 +4,9 @@ before   SUM(SHARD(x, axis 0 on A and B) * 2)
 after    on A: SUM(x[0:2] * 2) + COPY(SUM(COPY(x[2:4]) * 2))        on B: the same, the other way
 
 The graph comes in with its whole shapes. Each node has a *placement* (`ir.placement`): its devices,
-the axis that is split, and the range that each device has. Nodes are visited sources first, and of
-each the *shards* are made, a node per device; what is made and not asked for is in nobody's graph,
-so that of a sum over devices that is read on one of them the other sums are not computed.
+the axis that is split, and the range that each device has. Nodes are visited sources first, and for
+each the *shards* are made, a node per device. A shard that no result needs is in no graph: of a sum
+over devices that is read on one device, the sums of the others are not computed.
 
 * elementwise: operands of the largest operand's placement. A replicated one is cut, which copies
   nothing; of one that is split otherwise each device gets the elements that it lacks.
@@ -97,7 +97,7 @@ class Shards:
         return self._shards[node]
 
     def stored(self, node: UOp) -> list[Shard]:
-        """What is computed to have the shards of `node` in memory: the split axis first, so that
+        """The nodes whose values are the shards of `node` in memory: the split axis first, so that
         each device has a range of the elements.
         """
         placement, found = self.placements[node], self._shards[node]
@@ -347,13 +347,15 @@ class Shards:
 
 
 def _is_stored_constant(node: UOp) -> bool:
-    """Whether a constant is to be in memory of no device: that would be the default one."""
+    """Whether a constant would be stored without a device of its own, which would be the default
+    device.
+    """
     return node.op is Ops.CONTIGUOUS and node.is_constant and not isinstance(node.arg, str)
 
 
 def _over_all(view: UOp, value: UOp) -> tuple[UOp, UOp]:
-    """The memory that `view` is a part of, and what it is once `value` was written there: of a part
-    whose elements on a device are no view of that device's memory.
+    """The memory that `view` is a slice of, with `value` written to the slice; for slices whose
+    elements on a device are no view of that device's memory.
     """
     if value.shape != view.shape:
         value = stretched(shaped(value, (1,) * len(view.shape)), view.shape)
@@ -366,7 +368,7 @@ def _over_all(view: UOp, value: UOp) -> tuple[UOp, UOp]:
 
 
 def _moved_back(step: UOp, value: UOp) -> UOp:
-    """`value`, of the shape of a movement, at the positions that its elements come from."""
+    """`value`, which has the shape of a movement op, at the positions of its source."""
     op, arg, shape = step.op, step.arg, step.src[0].shape
     if op is Ops.RESHAPE:
         return shaped(value, shape)
@@ -381,7 +383,7 @@ def _moved_back(step: UOp, value: UOp) -> UOp:
 
 
 def all_reduce(slices: Sequence[Shard], devices: Sequence[str], node: UOp) -> list[Shard]:
-    """On each device the reduction of what each has, as `node` reduces it.
+    """The reduction of all shards, by the op of `node`, on each device.
 
     Each device gets a copy of each value, or, of three devices or more, of slices of their sums:
     a ring moves fewer bytes, and has more steps.
@@ -403,7 +405,7 @@ def all_reduce(slices: Sequence[Shard], devices: Sequence[str], node: UOp) -> li
 
 
 def _draws_alone(value: UOp) -> list[UOp] | None:
-    """The draws that `value` is made of, if it is made of nothing else that is on a device."""
+    """The draws below `value`, if no other value below it is on a device."""
     draws: list[UOp] = []
     for node in value.toposort():
         if node.op is Ops.RAND:
@@ -421,7 +423,7 @@ def _drawn_on(node: UOp, device: str) -> UOp:
 
 
 def _bytes_below(node: UOp) -> int:
-    """The bytes of what a chain of movement ops looks at."""
+    """The bytes of the value below a chain of movement ops."""
     base = node
     while base.op.is_movement and base.op is not Ops.PAD:
         base = base.src[0]

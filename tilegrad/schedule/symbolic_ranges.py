@@ -1,7 +1,8 @@
 """Rules for indices of ranges whose extents are variables: values from 0 to n - 1.
 
-`arange(n)` sums over slices of a matrix of 2n - 1 columns. With n a number bounds show that it
-counts (`collapse`); here the same follows from what n is in each term.
+`arange(n)` sums over slices of a matrix of 2n - 1 columns. Where n is a number, bounds show that
+the sum counts (`collapse`). Where n is a variable, these rules compare its coefficients in each
+term.
 """
 
 from __future__ import annotations

@@ -56,7 +56,7 @@ class ValueItems(KernelItems):
         elif node.op is Ops.SCATTER_ADD:
             table = node.src[0]
             if table.op is Ops.SCATTER_ADD and self.position[table] == self.position[node]:
-                # Both are steps of one sum (scatter_collisions.py): nobody else reads the first.
+                # Both are steps of one sum (scatter_collisions.py): the first has no other reader.
                 self.memory[node] = self.memory[table]
             else:
                 self.memory[node] = self.buffer_for(node)

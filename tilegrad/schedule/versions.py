@@ -59,7 +59,7 @@ class Versions:
         return self._after.get(version)
 
     def number(self, version: UOp) -> int:
-        """How many assignments made `version` of what the memory was."""
+        """Number of assignments between the first version of the memory and `version`."""
         return self._number.get(version, 0)
 
     def is_from(self, version: UOp, assign: UOp) -> bool:

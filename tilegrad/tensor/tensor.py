@@ -143,8 +143,8 @@ class Tensor(Slots, Interchange, AbsentNames, metaclass=_Kind):
         def shape(self) -> tuple[int, ...]: ...
 
     def __dir__(self) -> list[str]:
-        """The public names of what a tensor has and can do. Python, which looks for the nearest one
-        where a name is misspelt, does so among up to 749: what makes tensors of none is left out.
+        """The public names of a tensor. Python suggests the nearest of at most 749 names for a
+        misspelt one, so methods that make new tensors (`zeros`, `arange`) are left out.
         """
         found = {
             name
@@ -368,8 +368,8 @@ class Tensor(Slots, Interchange, AbsentNames, metaclass=_Kind):
             )
 
     def _refuse_forgotten(self, targets: Collection[UOp] = ()) -> None:
-        """Raise TilegradError if the graph of something below this tensor was lost, other than that
-        of `targets` of which a replay gave the value.
+        """Raise TilegradError if a value below this tensor has lost its graph, except `targets`
+        whose value a replay gave.
         """
         if not forgotten and not replayed:
             return

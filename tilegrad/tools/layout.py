@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import ast
 import itertools
+import math
 import operator
 import re
 from collections.abc import Callable, Sequence
@@ -81,10 +82,7 @@ def _numbers(text: str, separator: str) -> tuple[int, ...]:
 
 def _fixed(shape: Sequence[Any]) -> tuple[int, ...]:
     sizes = tuple(int(size) for size in shape)
-    count = 1
-    for size in sizes:
-        count *= size
-    if count > _MOST_ELEMENTS:
+    if (count := math.prod(sizes)) > _MOST_ELEMENTS:
         raise ShapeError(f"layout: {count} elements are too many to show", at_most=_MOST_ELEMENTS)
     return sizes
 

@@ -20,7 +20,7 @@ from tilegrad.torch.device_names import name_of
 from tilegrad.torch.tensor import Tensor, as_ours
 
 __all__ = [
-    "Rest", "arange", "as_tensor", "asarray", "empty", "empty_like", "eye", "from_numpy",
+    "Making", "arange", "as_tensor", "asarray", "empty", "empty_like", "eye", "from_numpy",
     "frombuffer", "full", "full_like", "like", "linspace", "logspace", "ones", "ones_like",
     "options_of", "range_", "scalar_tensor", "sizes_of", "tensor", "tril_indices", "triu_indices",
     "zeros", "zeros_like",
@@ -30,18 +30,25 @@ __all__ = [
 _NUMBERS = frozenset({bool, int, float})
 
 
-class Rest(TypedDict, total=False):
-    """What a program of PyTorch may pass, and has no effect here."""
+class Making(TypedDict, total=False):
+    """The keywords of functions that make a tensor. The last three have no effect here."""
 
+    dtype: DType | None
+    device: Any
+    requires_grad: bool
     layout: Any
     pin_memory: bool
     memory_format: Any
 
 
-def options_of(device: Any, dtype: Any, requires_grad: bool) -> dict[str, Any]:
-    """The keywords of tilegrad's creation methods."""
-    options = {"device": name_of(device), "dtype": None if dtype is None else as_dtype(dtype)}
-    return options | ({"requires_grad": True} if requires_grad else {})
+def options_of(given: Making, dtype: DType | None = None) -> dict[str, Any]:
+    """The keywords of tilegrad's creation methods; `dtype` where none is given."""
+    wanted = given.get("dtype") or dtype
+    options = {
+        "device": name_of(given.get("device")),
+        "dtype": None if wanted is None else as_dtype(wanted),
+    }
+    return options | ({"requires_grad": True} if given.get("requires_grad") else {})
 
 
 def sizes_of(size: Sequence[Any]) -> tuple[Any, ...]:
@@ -169,137 +176,72 @@ def scalar_tensor(s: Any, *, dtype: DType | None = None, device: Any = None) -> 
 # filled
 
 
-def zeros(
-    *size: Any,
-    dtype: DType | None = None,
-    device: Any = None,
-    requires_grad: bool = False,
-    **rest: Unpack[Rest],
-) -> Tensor:
+def zeros(*size: Any, **options: Unpack[Making]) -> Tensor:
     """Zeros."""
-    return Tensor.zeros(*sizes_of(size), **options_of(device, dtype, requires_grad))
+    return Tensor.zeros(*sizes_of(size), **options_of(options))
 
 
-def ones(
-    *size: Any,
-    dtype: DType | None = None,
-    device: Any = None,
-    requires_grad: bool = False,
-    **rest: Unpack[Rest],
-) -> Tensor:
+def ones(*size: Any, **options: Unpack[Making]) -> Tensor:
     """Ones."""
-    return Tensor.ones(*sizes_of(size), **options_of(device, dtype, requires_grad))
+    return Tensor.ones(*sizes_of(size), **options_of(options))
 
 
-def empty(
-    *size: Any,
-    dtype: DType | None = None,
-    device: Any = None,
-    requires_grad: bool = False,
-    **rest: Unpack[Rest],
-) -> Tensor:
+def empty(*size: Any, **options: Unpack[Making]) -> Tensor:
     """Memory of a shape, with whatever values it holds."""
-    return Tensor.empty(*sizes_of(size), **options_of(device, dtype, requires_grad))
+    return Tensor.empty(*sizes_of(size), **options_of(options))
 
 
-def full(
-    size: Any,
-    fill_value: Any,
-    *,
-    dtype: DType | None = None,
-    device: Any = None,
-    requires_grad: bool = False,
-    **rest: Unpack[Rest],
-) -> Tensor:
+def full(size: Any, fill_value: Any, **options: Unpack[Making]) -> Tensor:
     """`fill_value` in every element."""
     value = fill_value.item() if isinstance(fill_value, OurTensor) else fill_value
-    kind = dtype or _dtype_of(value)
     sizes = tuple(size) if isinstance(size, (tuple, list)) else (size,)
-    return Tensor.full(sizes, value, **options_of(device, kind, requires_grad))
+    return Tensor.full(sizes, value, **options_of(options, _dtype_of(value)))
 
 
-def like(
-    other: OurTensor, dtype: DType | None, device: Any, requires_grad: bool
-) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    target = other.device if device is None else device
-    return tuple(other.shape), options_of(target, dtype or other.dtype, requires_grad)
+def like(other: OurTensor, given: Making) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """The shape of `other`, and the keywords of tilegrad's creation methods."""
+    if given.get("device") is None:
+        given["device"] = other.device
+    return tuple(other.shape), options_of(given, other.dtype)
 
 
-def zeros_like(
-    input: ours.Tensor,
-    *,
-    dtype: DType | None = None,
-    device: Any = None,
-    requires_grad: bool = False,
-    **rest: Unpack[Rest],
-) -> Tensor:
+def zeros_like(input: ours.Tensor, **options: Unpack[Making]) -> Tensor:
     """Zeros in the shape, dtype and device of another tensor."""
-    sizes, options = like(input, dtype, device, requires_grad)
-    return Tensor.zeros(*sizes, **options)
+    sizes, made = like(input, options)
+    return Tensor.zeros(*sizes, **made)
 
 
-def ones_like(
-    input: ours.Tensor,
-    *,
-    dtype: DType | None = None,
-    device: Any = None,
-    requires_grad: bool = False,
-    **rest: Unpack[Rest],
-) -> Tensor:
+def ones_like(input: ours.Tensor, **options: Unpack[Making]) -> Tensor:
     """Ones in the shape, dtype and device of another tensor."""
-    sizes, options = like(input, dtype, device, requires_grad)
-    return Tensor.ones(*sizes, **options)
+    sizes, made = like(input, options)
+    return Tensor.ones(*sizes, **made)
 
 
-def empty_like(
-    input: ours.Tensor,
-    *,
-    dtype: DType | None = None,
-    device: Any = None,
-    requires_grad: bool = False,
-    **rest: Unpack[Rest],
-) -> Tensor:
+def empty_like(input: ours.Tensor, **options: Unpack[Making]) -> Tensor:
     """Memory in the shape, dtype and device of another tensor."""
-    sizes, options = like(input, dtype, device, requires_grad)
-    return Tensor.empty(*sizes, **options)
+    sizes, made = like(input, options)
+    return Tensor.empty(*sizes, **made)
 
 
-def full_like(
-    input: ours.Tensor,
-    fill_value: Any,
-    *,
-    dtype: DType | None = None,
-    device: Any = None,
-    requires_grad: bool = False,
-    **rest: Unpack[Rest],
-) -> Tensor:
+def full_like(input: ours.Tensor, fill_value: Any, **options: Unpack[Making]) -> Tensor:
     """`fill_value` in the shape, dtype and device of another tensor."""
-    sizes, options = like(input, dtype, device, requires_grad)
-    return Tensor.full(sizes, fill_value, **options)
+    sizes, made = like(input, options)
+    return Tensor.full(sizes, fill_value, **made)
 
 
 # counted
 
 
-def arange(
-    start: Any,
-    end: Any = None,
-    step: Any = 1,
-    *,
-    dtype: DType | None = None,
-    device: Any = None,
-    requires_grad: bool = False,
-    **rest: Unpack[Rest],
-) -> Tensor:
+def arange(start: Any, end: Any = None, step: Any = 1, **options: Unpack[Making]) -> Tensor:
     """start, start + step, ... below `end`; from 0 up to `start` without an end."""
     first, last = (0, start) if end is None else (start, end)
     numbers = [each.item() if isinstance(each, OurTensor) else each for each in (first, last, step)]
     is_whole = all(isinstance(each, int) or hasattr(each, "__index__") for each in numbers)
-    kind = dtype or (dtypes.int64 if is_whole else dtypes.default_float)
+    kind = dtypes.int64 if is_whole else dtypes.default_float
     begin, stop, by = (as_number("arange", "a bound", each) for each in numbers)
     if by == 0 or (stop - begin) * by < 0:
         raise ConfigError(f"arange: no step of {by} leads from {begin} to {stop}", line=here())
-    return Tensor.arange(begin, stop, by, **options_of(device, kind, requires_grad))
+    return Tensor.arange(begin, stop, by, **options_of(options, kind))
 
 
 def range_(
@@ -310,59 +252,34 @@ def range_(
     return (arange(count, device=device) * step + start).to(dtype or dtypes.default_float)
 
 
-def linspace(
-    start: Any,
-    end: Any,
-    steps: int,
-    *,
-    dtype: DType | None = None,
-    device: Any = None,
-    requires_grad: bool = False,
-    **rest: Unpack[Rest],
-) -> Tensor:
+def linspace(start: Any, end: Any, steps: int, **options: Unpack[Making]) -> Tensor:
     """`steps` numbers in equal distances, both ends among them: counted from the nearer end, so
     that each is PyTorch's to the last bit.
     """
-    first, last, options = float(start), float(end), options_of(device, dtype, requires_grad)
+    first, last, made = float(start), float(end), options_of(options, dtypes.default_float)
     steps = as_int("linspace", "steps", steps)
-    if (dtype or dtypes.default_float) is not dtypes.float32 or steps < 2:
-        return Tensor.linspace(first, last, steps, **options)
+    if made["dtype"] is not dtypes.float32 or steps < 2:
+        return Tensor.linspace(first, last, steps, **made)
     low, high = numpy.float32(first), numpy.float32(last)
     step = numpy.float64((high - low) / numpy.float32(steps - 1))
     index = numpy.arange(steps)
     from_end = steps - 1 - index
     values = numpy.where(index < steps // 2, low + step * index, high - step * from_end)
-    return Tensor(values.astype(numpy.float32), **{**options, "dtype": dtypes.float32})
+    return Tensor(values.astype(numpy.float32), **made)
 
 
 def logspace(
-    start: Any,
-    end: Any,
-    steps: int,
-    base: float = 10.0,
-    *,
-    dtype: DType | None = None,
-    device: Any = None,
-    requires_grad: bool = False,
-    **rest: Unpack[Rest],
+    start: Any, end: Any, steps: int, base: float = 10.0, **options: Unpack[Making]
 ) -> Tensor:
     """Powers of `base` whose exponents are those of `linspace`."""
     exponents = numpy.linspace(float(start), float(end), steps)
-    made = tensor(base**exponents, dtype=dtype or dtypes.default_float, device=device)
-    return made.requires_grad_() if requires_grad else made
+    made = options_of(options, dtypes.default_float)
+    return tensor(base**exponents, **made)
 
 
-def eye(
-    n: int,
-    m: int | None = None,
-    *,
-    dtype: DType | None = None,
-    device: Any = None,
-    requires_grad: bool = False,
-    **rest: Unpack[Rest],
-) -> Tensor:
+def eye(n: int, m: int | None = None, **options: Unpack[Making]) -> Tensor:
     """Ones on the diagonal of a matrix, zeros elsewhere."""
-    return Tensor.eye(n, m, **options_of(device, dtype, requires_grad))
+    return Tensor.eye(n, m, **options_of(options))
 
 
 def tril_indices(

@@ -12,8 +12,7 @@ from tilegrad.tensor import tensor as ours
 from tilegrad.tensor.calls.draws import drawn_at_once
 from tilegrad.tensor.handle.size_arguments import here
 from tilegrad.tensor.tensor import Tensor as OurTensor
-from tilegrad.torch.device_names import name_of
-from tilegrad.torch.made_tensors import Rest, full_like, like, options_of, sizes_of
+from tilegrad.torch.made_tensors import Making, full_like, like, options_of, sizes_of
 from tilegrad.torch.streams import Stream, drawing
 from tilegrad.torch.tensor import Tensor, as_ours
 
@@ -49,44 +48,26 @@ def _integers(low: int, high: int, sizes: Sequence[int], options: dict[str, Any]
     return whole.to(dtype)._wanting(wants_grad)
 
 
-def rand(
-    *size: Any,
-    generator: Stream | None = None,
-    dtype: DType | None = None,
-    device: Any = None,
-    requires_grad: bool = False,
-    **rest: Unpack[Rest],
-) -> Tensor:
+def rand(*size: Any, generator: Stream | None = None, **options: Unpack[Making]) -> Tensor:
     """Random numbers, uniform in 0 <= x < 1."""
     with drawing(generator):
-        return _drawn(Tensor.rand, sizes_of(size), options_of(device, dtype, requires_grad))
+        return _drawn(Tensor.rand, sizes_of(size), options_of(options))
 
 
-def randn(
-    *size: Any,
-    generator: Stream | None = None,
-    dtype: DType | None = None,
-    device: Any = None,
-    requires_grad: bool = False,
-    **rest: Unpack[Rest],
-) -> Tensor:
+def randn(*size: Any, generator: Stream | None = None, **options: Unpack[Making]) -> Tensor:
     """Normally distributed random numbers."""
     with drawing(generator):
-        return _drawn(Tensor.randn, sizes_of(size), options_of(device, dtype, requires_grad))
+        return _drawn(Tensor.randn, sizes_of(size), options_of(options))
 
 
-def rand_like(input: ours.Tensor, *, dtype: DType | None = None, device: Any = None,
-              requires_grad: bool = False, **rest: Unpack[Rest]) -> Tensor:  # fmt: skip
+def rand_like(input: ours.Tensor, **options: Unpack[Making]) -> Tensor:
     """As `rand`, in the shape, dtype and device of another tensor."""
-    sizes, options = like(input, dtype, device, requires_grad)
-    return _drawn(Tensor.rand, sizes, options)
+    return _drawn(Tensor.rand, *like(input, options))
 
 
-def randn_like(input: ours.Tensor, *, dtype: DType | None = None, device: Any = None,
-               requires_grad: bool = False, **rest: Unpack[Rest]) -> Tensor:  # fmt: skip
+def randn_like(input: ours.Tensor, **options: Unpack[Making]) -> Tensor:
     """As `randn`, in the shape, dtype and device of another tensor."""
-    sizes, options = like(input, dtype, device, requires_grad)
-    return _drawn(Tensor.randn, sizes, options)
+    return _drawn(Tensor.randn, *like(input, options))
 
 
 def randint(
@@ -95,46 +76,29 @@ def randint(
     size: Any = None,
     *,
     generator: Stream | None = None,
-    dtype: DType | None = None,
-    device: Any = None,
-    requires_grad: bool = False,
-    **rest: Unpack[Rest],
+    **options: Unpack[Making],
 ) -> Tensor:
     """Random integers, uniform in low..high - 1; `low` may be left out."""
     if size is None:
         low, high, size = 0, low, high
     if high is None:
         low, high = 0, low
-    options = options_of(device, dtype or dtypes.int64, requires_grad)
     with drawing(generator):
-        return _integers(int(low), int(high), size, options)
+        return _integers(int(low), int(high), size, options_of(options, dtypes.int64))
 
 
 def randint_like(
-    input: ours.Tensor,
-    low: int,
-    high: int | None = None,
-    *,
-    dtype: DType | None = None,
-    device: Any = None,
+    input: ours.Tensor, low: int, high: int | None = None, **options: Unpack[Making]
 ) -> Tensor:
     """As `randint`, in the shape, dtype and device of another tensor."""
     least, most = (0, low) if high is None else (low, high)
-    sizes, options = like(input, dtype, device, False)
-    return _integers(least, most, sizes, options)
+    return _integers(least, most, *like(input, options))
 
 
-def randperm(
-    n: int,
-    *,
-    generator: Stream | None = None,
-    dtype: DType | None = None,
-    device: Any = None,
-    **rest: Unpack[Rest],
-) -> Tensor:
+def randperm(n: int, *, generator: Stream | None = None, **options: Unpack[Making]) -> Tensor:
     """0..n - 1 in a random order."""
     with drawing(generator):
-        return Tensor.randperm(n, name_of(device), dtype or dtypes.int64)
+        return Tensor.randperm(n, **options_of(options, dtypes.int64))
 
 
 def normal(
@@ -143,9 +107,7 @@ def normal(
     size: Any = None,
     *,
     generator: Stream | None = None,
-    dtype: DType | None = None,
-    device: Any = None,
-    requires_grad: bool = False,
+    **options: Unpack[Making],
 ) -> Tensor:
     """Normally distributed random numbers; without `size` one for each element of `mean` or
     `std`.
@@ -154,9 +116,12 @@ def normal(
         raise ConfigError(f"normal: std {std} is below 0", line=here())
     if size is None:
         size = tuple(mean.shape if isinstance(mean, OurTensor) else std.shape)
-    target = next((each.device for each in (mean, std) if isinstance(each, OurTensor)), device)
-    made: Tensor = randn(*size, generator=generator, dtype=dtype, device=target) * std + mean
-    return made.requires_grad_() if requires_grad else made
+    wants_grad = options.pop("requires_grad", False)
+    options["device"] = next(
+        (each.device for each in (mean, std) if isinstance(each, OurTensor)), options.get("device")
+    )
+    made: Tensor = randn(*size, generator=generator, **options) * std + mean
+    return made.requires_grad_() if wants_grad else made
 
 
 def bernoulli(input: Any, p: float | None = None, *, generator: Stream | None = None) -> Tensor:

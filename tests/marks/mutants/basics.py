@@ -46,7 +46,7 @@ MUTANTS: dict[str, Mutant] = {
     "S0.2": Mutant(
         "what is copied to the host has no row",
         "tilegrad/engine/realize/host_reads.py",
-        '            show_copy("HOST", buffer.device, buffer.nbytes, seconds)\n',
+        '            report.show_copy("HOST", buffer.device, buffer.nbytes, seconds)\n',
         "            pass\n",
     ),
     "S0.3": Mutant(

@@ -24,7 +24,7 @@ _COMPILED_FOR_EACH_SIZE = Mutant(
 MUTANTS: dict[str, Mutant] = {
     "M3.1": Mutant(
         "the row of a copy shows its direction the other way round",
-        "tilegrad/engine/run/run.py",
+        "tilegrad/engine/run/report.py",
         'name = f"{kind} {size:>8s}, {target:>7s} <- {source:7s}"',
         'name = f"{kind} {size:>8s}, {source:>7s} <- {target:7s}"',
     ),

@@ -13,7 +13,6 @@ import sys
 import threading
 from collections.abc import Callable
 from queue import SimpleQueue
-from types import TracebackType
 from typing import Any, Generic, Self, TypeVar
 
 from tilegrad.base.config import config
@@ -106,14 +105,9 @@ class BackgroundThread:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        tb: TracebackType | None,
-    ) -> None:
-        # After an error nobody asks for what is left.
-        self._is_over = error is not None
+    def __exit__(self, *error: object) -> None:
+        # After an error the remaining jobs have no use.
+        self._is_over = error[0] is not None
         if self._thread is not None:
             self._jobs.put(None)
             self._thread.join()

@@ -34,7 +34,7 @@ __all__ = ["Kernel", "Opt", "OptOps", "Program", "Renderer"]
 
 
 class Renderer(Protocol):
-    """What turns a program into source, as the classes of `tilegrad.render` do."""
+    """A renderer turns a program into source, as the classes of `tilegrad.render` do."""
 
     @property
     def target(self) -> Target: ...

@@ -36,7 +36,7 @@ __all__ = ["Helpers", "compile_kernels"]
 
 
 class Helpers(Protocol):
-    """Who makes kernels beside this process (engine.build.workers)."""
+    """Processes that make kernels beside this one (engine.build.workers)."""
 
     def begin(self, job: Job) -> None: ...
 

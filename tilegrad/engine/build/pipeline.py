@@ -40,7 +40,7 @@ __all__ = [
 
 @dataclass(frozen=True)
 class CompiledKernel:
-    """What a launch needs of a kernel, without the graph it came from.
+    """A compiled kernel: everything a launch needs, without the graph it came from.
 
     Attributes:
         key: under which it is kept.
@@ -130,7 +130,7 @@ def kernel_key(ast: UOp, backend: Backend) -> str:
 
 
 def backend_key(backend: Backend) -> str:
-    """What the device, its compiler and the switches add to every key."""
+    """The share of the device, its compiler and the switches in every key."""
     return repr(
         (backend.target, backend.compiler, config.code_key(), sources_digest(), _findings_state())
     )

@@ -78,7 +78,7 @@ def _run() -> None:
 
 
 def modules() -> list[Callable[[], object]]:
-    """What loads the compiler, one step for a package of modules or two."""
+    """Steps that load the compiler, each a package of modules or two."""
     names = (*_MODULES, *_MODULES_OF_CPU) if config.DEVICE == "CPU" else _MODULES
     return [partial(importlib.import_module, name) for name in names]
 
@@ -91,7 +91,7 @@ def _begin_helper() -> None:
 
 
 def rehearsals() -> Iterator[Callable[[], object]]:
-    """What makes kernels that are thrown away."""
+    """Steps that make kernels and throw them away."""
     if config.DEVICE == "CPU":
         from tilegrad.engine.build import rehearsal
 

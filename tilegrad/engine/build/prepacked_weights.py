@@ -84,7 +84,7 @@ def _fields(operand: Operand) -> list[object]:
 
 
 def _recall(key: str) -> tuple[Prepacked | None] | None:
-    """What is kept in this process or on disk: None where that is nothing yet."""
+    """The entry cached in this process or on disk; None if there is none yet."""
     found = _known.get(key)
     if found is not None:
         return found

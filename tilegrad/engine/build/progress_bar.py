@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import sys
 import time
-from types import TracebackType
 from typing import Self
 
 from tilegrad.base.config import config
@@ -42,12 +41,7 @@ class Progress:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        tb: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         if self._is_shown:
             _write("\r\x1b[K")
 

@@ -54,7 +54,7 @@ _GRAPH = """
 
 
 def steps() -> Iterator[Callable[[], object]]:
-    """What a process makes once, and the kernels of a small graph, one after the other."""
+    """Steps that a process makes once, and the kernels of a small graph, one after the other."""
     backend = Device.describe("CPU", NullRuntime())
     yield cpu.prepare
     yield lambda: backend_key(backend)

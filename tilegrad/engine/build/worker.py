@@ -69,7 +69,7 @@ def _next(source: IO[bytes]) -> Message | None:
 
 
 def _described(device: str) -> Backend | None:
-    """What can be known here of a device."""
+    """The description of a device that this process can make without opening it."""
     with contextlib.suppress(TilegradError, ImportError, OSError):
         return Device.describe(device, NullRuntime())
     return None

@@ -36,7 +36,7 @@ _WORTH_STARTING, _WORTH_SHARING = 8, 2
 
 
 class _SharedJobs:
-    """The jobs of one plan: those that nobody has taken yet, how many each helper has, and what
+    """The jobs of one plan: those not taken yet, how many each helper has, and what
     was made.
     """
 
@@ -54,7 +54,7 @@ class _SharedJobs:
         with self._changed:
             fresh = [job for job in jobs if job.key not in self._keys]
             self._keys.update(job.key for job in fresh)
-            # The longest first, so that at the end nobody waits long.
+            # The longest first, so that the last ones end at nearly the same time.
             every = sorted([*self._queue, *fresh], key=lambda job: -len(job.ast.toposort()))
             self._queue = deque(every)
 
@@ -72,7 +72,7 @@ class _SharedJobs:
             return self._queue.popleft()
 
     def give(self, key: str, kernel: CompiledKernel | None, helper: Helper | None = None) -> None:
-        """What was made of the job with that key."""
+        """Store the kernel of the job with that key; `helper`, if given, has one job less."""
         with self._changed:
             if kernel is not None:
                 self.done[key] = kernel
@@ -87,7 +87,7 @@ class _SharedJobs:
             self._changed.notify()
 
     def close(self) -> None:
-        """Nobody takes what is left."""
+        """Drop the jobs that no process has taken."""
         with self._changed:
             self._queue.clear()
 

@@ -101,8 +101,8 @@ class Plan:
     order: list[Any] = field(default_factory=list, compare=False, repr=False)
 
     def short_kernels(self) -> dict[str, tuple[str, CompiledKernel]]:
-        """Of the steps, and of those of loops, the kernels in a short shape, by the key of their
-        best one, with their devices.
+        """The kernels in a short shape, those of loops included, by the key of their best shape,
+        with their devices.
         """
         found: dict[str, tuple[str, CompiledKernel]] = {}
         plans = [self]

@@ -62,7 +62,7 @@ class Graph:
     slices: Sequence[MemorySlice] = ()
 
     def numbered(self) -> UOp:
-        """The graph as the schedule takes it: leaves and draws are numbers, nobody's memory."""
+        """The graph as the schedule takes it: leaves and draws are numbers, without memory."""
         root = with_variable_slices(self.nodes, self.slices) if self.slices else self.nodes[-1]
         mapping: dict[UOp, UOp] = {}
         for number, node in enumerate(self.leaves):
@@ -72,7 +72,7 @@ class Graph:
         return root.substitute(mapping)
 
     def origin_of(self, positions: Iterable[int]) -> tuple[Entry, ...]:
-        """The user's calls behind some of the nodes: those of this graph, whoever made the plan."""
+        """The user's calls behind some nodes of this graph, whose plan may be an older graph's."""
         known = [self.nodes[position] for position in positions if position < len(self.nodes)]
         return tuple(dict.fromkeys(entry for node in known for entry in node.origin))
 
@@ -119,9 +119,9 @@ def key_of(nodes: Sequence[UOp], slices: Sequence[MemorySlice] = ()) -> str:
 
 
 def plan_for(graph: Graph, needed_later: Sequence[int] = (), *, is_short: bool = False) -> Plan:
-    """The plan of `graph`: kept in this process, on disk, or made now. Of what it stores anyway, it
-    keeps what the nodes at the positions `needed_later` can be computed from. With `is_short`, its
-    kernels may be in short shapes.
+    """The plan of `graph`: cached in this process, on disk, or made now. It keeps those of its
+    stored values from which the nodes at the positions `needed_later` can be computed. With
+    `is_short`, its kernels may be in short shapes.
     """
     # Somebody has to make the best ones later.
     is_short = is_short and bool(config.SHORT and count_of_helpers())
@@ -304,7 +304,7 @@ def _begin(helpers: Helpers | None, is_short: bool, ast: UOp, device: str) -> No
 
 @contextmanager
 def _prepared(devices: Iterable[str]) -> Iterator[None]:
-    """What the first launch on `devices` needs beside its kernels is made while they are."""
+    """Prepare `devices` for their first launch while the kernels are made."""
     works = [Device[name].runtime.preparation() for name in devices if name != "HOST"]
     with BackgroundThread() as beside:
         for work in works:

@@ -72,7 +72,7 @@ def _value(size: tuple[Entry, ...], variables: Mapping[str, int]) -> int:
 
 
 def size_from(given: Any) -> Size:
-    """A size as `blocks_of` made it, of what JSON has read.
+    """A size as `blocks_of` made it, from the values that JSON has read.
 
     Raises ValueError for anything else.
     """

@@ -62,8 +62,8 @@ class Extent(NamedTuple):
 
 
 class Value(NamedTuple):
-    """Where a value is: [movement of] result number `source` of the plan, or if it `is_written` of
-    the memory of node number `source`, as it is after the run.
+    """Position of a value: [movement of] result number `source` of the plan, or, if it
+    `is_written`, of the memory of node number `source` as it is after the run.
     """
 
     source: int
@@ -73,7 +73,7 @@ class Value(NamedTuple):
 
 @dataclass(frozen=True)
 class Binding:
-    """What a run does, in numbers of a `Request`.
+    """The run of a plan, in numbers of a `Request`.
 
     Attributes:
         inputs: the memory that the plan takes.
@@ -108,7 +108,7 @@ class Binding:
         return tuple([(op, _at(arg, request.lengths)) for op, arg in value.moves])
 
     def origin_of(self, request: Request, step: Step) -> tuple[Entry, ...]:
-        """The user's calls behind a step: those of this request, whoever made the plan."""
+        """The user's calls of this request behind a step; the plan may be an older request's."""
         known = [self.order[position] for position in step.nodes if position < len(self.order)]
         nodes = [request.nodes[number] for number in known if number is not None]
         return tuple(dict.fromkeys(entry for node in nodes for entry in node.origin))
@@ -305,9 +305,9 @@ def _forget(most: int) -> None:
 
 
 class Sized(NamedTuple):
-    """What stands for nodes in a graph that is planned for many sizes, by number: arguments, the
-    shapes to which they lead, and whole nodes. `slices` are those whose offsets are lengths,
-    `paddings` say by how much the source of one is padded before it is cut.
+    """Replacements for nodes of a graph that is planned for many sizes, by number: arguments, the
+    shapes they lead to, and whole nodes. `slices` are those whose offsets are lengths; `paddings`
+    tell by how much the source of a slice is padded before it is cut.
     """
 
     arguments: Mapping[int, Any]
@@ -389,8 +389,8 @@ def _known_of(now: Sequence[UOp], at: Mapping[UOp, int]) -> tuple[tuple[int, int
 
 
 def _with_memory(request: Request, variables: Mapping[int, UOp], sized: Sized) -> list[UOp]:
-    """The nodes of `request`, over the memory of what was computed before, and with `variables` for
-    the constants that change.
+    """The nodes of `request`, with memory for values that were computed before, and `variables` for
+    constants that change.
     """
     now: list[UOp] = []
     for number, (node, sources) in enumerate(zip(request.nodes, request.sources, strict=True)):
@@ -417,16 +417,14 @@ def _with_memory(request: Request, variables: Mapping[int, UOp], sized: Sized) -
 
 
 def _to_compute(node: UOp, overwritten: Collection[UOp]) -> UOp:
-    """What to compute for a root. A view of memory that is about to change must be copied;
-    everything else is computed anyway.
-    """
+    """The node to compute for a root: a view of memory that is about to change is copied first."""
     if node in overwritten or base_of(node).op is Ops.BUFFER:
         return UOp(Ops.CONTIGUOUS, node.dtype, (node,))
     return node.src[1] if node.op is Ops.AFTER else node
 
 
 def _remembered(requested: Sequence[UOp], outputs: Sequence[UOp]) -> list[UOp]:
-    """What is a result beside the `requested`; `outputs` of loops are needed by live nodes."""
+    """Results beside the `requested` ones: `outputs` of loops that live nodes need."""
     below = toposort([*requested, *outputs])
     # A copy that lands in memory which may be written to again is not remembered.
     named = {*requested, *direct_copies([*below, UOp.sink(*requested)]).values()}
@@ -439,9 +437,7 @@ def _values(
     overwritten: Collection[UOp],
     number_of: dict[UOp, int],
 ) -> dict[UOp, Value]:
-    """Where the values of the `results`, and of what memory is once it was written to, are after
-    the run.
-    """
+    """Positions, after the run, of the values of the `results` and of the memory that it wrote."""
     values: dict[UOp, Value] = {}
     for number, node in enumerate(results):
         if node.op is not Ops.ASSIGN:

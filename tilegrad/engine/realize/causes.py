@@ -95,7 +95,7 @@ def _common(old: tuple[Any, ...], new: tuple[Any, ...]) -> int:
 
 
 def _differences(old: _CausedPlan, new: _CausedPlan, request: Request) -> list[_Difference] | None:
-    """What differs between two signatures of the same ops; None of others."""
+    """Differences between two signatures of the same ops; None if the ops differ."""
     if len(old.signature) != len(new.signature):
         return None
     found: list[_Difference] = []
@@ -137,7 +137,7 @@ def _text(value: Any) -> str:
 
 
 def _line_of(request: Request, at: int) -> str:
-    """The user's text and line of node number `at`, or of what uses it first."""
+    """The user's text and line of node number `at`, or of its first user that has one."""
     nodes = request.nodes
     users: Sequence[int] = [at] if at < len(nodes) else []
     for _ in range(8):

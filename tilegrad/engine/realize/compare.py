@@ -101,7 +101,7 @@ class Expected:
 
 @contextmanager
 def _unseen() -> Iterator[None]:
-    """What is planned and run in the block is neither counted nor recorded nor shown."""
+    """Switch off counting, recording and printing of the plans and runs in the block."""
     before, work = dict(vars(counters)), GlobalCounters.counts
     with recording(), Context(DEBUG=0):
         yield
@@ -140,7 +140,7 @@ def _floats(buffer: Buffer) -> Any:
 
 
 def _difference(found: Buffer, wanted: Buffer, allowed: float = 0.0) -> str | None:
-    """What of `found` is not as `wanted`, beyond rounding and what is `allowed`."""
+    """The difference of `found` from `wanted`, beyond rounding and what is `allowed`; else none."""
     if found.size != wanted.size:
         return f"{found.size} elements instead of {wanted.size}"
     if found.dtype not in _CASTS:

@@ -75,8 +75,8 @@ class Known:
 
 
 def _unless_written(node: UOp, found: UOp | None) -> UOp | None:
-    """`found`, unless that memory was written to and so has another value: whoever asks for this
-    one again computes it anew. That of an assignment stays: it has run.
+    """`found`, unless that memory was written to and so has another value: then this one is
+    computed again. The memory of an assignment counts: it has run.
     """
     if found is None or node.op in _WRITTEN:
         return found
@@ -92,9 +92,7 @@ def _is_upload(node: UOp) -> bool:
 
 
 def readers(roots: Iterable[UOp], leaves: Collection[UOp], known: Known) -> list[UOp]:
-    """Those of `roots` whose values are in, or are still to be computed from, the memory of
-    `leaves`.
-    """
+    """The `roots` whose values are in the memory of `leaves` or have yet to be computed from it."""
     needs: dict[UOp, bool] = {}
     found: list[UOp] = []
     for root in roots:
@@ -118,9 +116,9 @@ def _stands_on(node: UOp, needs: dict[UOp, bool], leaves: Collection[UOp]) -> bo
 
 
 def of_variables(nodes: Iterable[UOp]) -> set[UOp]:
-    """Those of `nodes`, sources first, whose values are other ones where variables have other
-    values: nothing is remembered of them, as one node is all of these. What an assignment leaves in
-    memory is there once it has run.
+    """The `nodes`, sources first, whose values depend on variables: their memory is not remembered
+    by node, as one node has all of these values. The memory that an assignment wrote is remembered
+    once it has run.
     """
     found: set[UOp] = set()
     for node in nodes:

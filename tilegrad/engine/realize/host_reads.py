@@ -1,4 +1,4 @@
-"""Reads of memory by the host: as rows and counters have them."""
+"""Reads of memory by the host: which memory is read, and the rows and counters of its copies."""
 
 from __future__ import annotations
 
@@ -6,14 +6,17 @@ import time
 from typing import Any
 
 from tilegrad.base.config import current_config
+from tilegrad.base.errors import ShapeError
 from tilegrad.base.trace import GlobalCounters
 from tilegrad.engine.run import report
 from tilegrad.engine.run.memory import buffer_of
-from tilegrad.engine.run.run import show_copy
+from tilegrad.engine.run.run import current_recording
+from tilegrad.ir.op import Ops
+from tilegrad.ir.queries import base_of, below_reshapes
 from tilegrad.ir.uop import UOp
 from tilegrad.runtime.buffer import Buffer
 
-__all__ = ["read", "read_number", "view_of"]
+__all__ = ["expose", "looked_at", "read", "read_number", "view_of"]
 
 
 def read(buffer: Buffer) -> memoryview:
@@ -25,7 +28,7 @@ def read(buffer: Buffer) -> memoryview:
     if buffer.device != "HOST":
         report.count(0, buffer.nbytes, seconds, kernels=0)
         if current_config().DEBUG >= 2:
-            show_copy("HOST", buffer.device, buffer.nbytes, seconds)
+            report.show_copy("HOST", buffer.device, buffer.nbytes, seconds)
     return data
 
 
@@ -45,3 +48,22 @@ def read_number(buffer: Buffer) -> Any:
 def view_of(leaf: UOp) -> memoryview | None:
     """The memory of a leaf, where the host can reach it."""
     return buffer_of(leaf).host_view()
+
+
+def looked_at(node: UOp) -> Buffer:
+    """The memory of a realized node, row-major, that the host is about to read."""
+    base = below_reshapes(node)
+    if base.op is not Ops.BUFFER:
+        raise ShapeError(
+            "read: the value is not stored as a whole",
+            remedy="call contiguous() and realize() first",
+        )
+    record = current_recording()
+    if record is not None and record.on_read is not None:
+        record.on_read(node)
+    return buffer_of(base)
+
+
+def expose(node: UOp) -> None:
+    """Say that the memory of a realized node goes to others who could write it unseen."""
+    buffer_of(base_of(node)).expose()

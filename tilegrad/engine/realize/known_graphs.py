@@ -13,9 +13,8 @@ they were by a function that is written for it and has no loop. For `x * 0.1 + y
         return (n0, n1, n2, n3, n4), {n0, n2, n3, n4}
 
 What a walk leaves out of the signature (memory, offsets of slices, numbers that are variables) may
-differ; where anything else does, the function gives None and the walk looks. So the code decides
-nothing that the walk would not. On its way it notes which nodes tensors alive
-may be, which nobody has to look for then.
+differ; where anything else does, the function gives None and the walk decides, to the same end.
+On its way the code notes the nodes that tensors alive may be, which saves a search.
 """
 
 from __future__ import annotations
@@ -56,7 +55,7 @@ Found = tuple[tuple[UOp, ...], set[UOp]]
 
 
 class _Varying(NamedTuple):
-    """What the bindings of a graph have as variables."""
+    """Variables of the bindings of a graph."""
 
     groups: tuple[int, ...]
     changing: frozenset[int]
@@ -68,7 +67,7 @@ class KnownGraph:
 
     Attributes:
         request: the request that it was written from, without its nodes.
-        roots: the numbers of what was asked for.
+        roots: the numbers of the requested nodes.
         leaves, constants: the numbers of its memory, and of constants that are one node.
         is_inside: of each node, whether it is neither memory, nor a move of it, nor constant.
         varying: what the code takes for variables; the rest of it is what it was.
@@ -128,7 +127,7 @@ class KnownRequest(Request):
 
     @staticmethod
     def of(request: Request) -> KnownRequest:
-        """What all requests of the same signature have in common with `request`."""
+        """The facts that all requests of the signature of `request` share."""
         made = object.__new__(KnownRequest)
         made.sources, made.roots = request.sources, []
         made.assigns, made.versions = request.assigns, request.versions
@@ -202,7 +201,7 @@ class KnownRequest(Request):
         return self._is_shared
 
     def binding(self) -> Binding | None:
-        """What runs it, if that is known."""
+        """The binding that runs it, if that is known."""
         if not self._is_shared:
             return None
         graph = self.graph
@@ -226,7 +225,7 @@ class KnownRequest(Request):
         return binding
 
     def note(self, binding: Binding) -> None:
-        """Take note of what has run it, or is about to."""
+        """Note the binding that has run it, or is about to."""
         if self._is_shared and self.bindings is not None:
             known = self.graph.bindings
             if len(known) >= _MOST_BINDINGS:
@@ -237,7 +236,7 @@ class KnownRequest(Request):
 
 
 class Matched(NamedTuple):
-    """What code has found: the graph that it was written for, and what it noted on its way."""
+    """Result of a match: the graph that the code was written for, and the nodes it has noted."""
 
     graph: KnownGraph
     found: Found

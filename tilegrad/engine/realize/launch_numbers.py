@@ -94,6 +94,6 @@ def variable_name(number: int) -> str:
 
 
 def number_variable(number: int, dtype: DType) -> UOp:
-    """What stands for a constant of `dtype` that is number `number` of those that change."""
+    """The node that replaces a constant of `dtype` that changes: variable number `number`."""
     word = UOp.variable(variable_name(number), 0, 2**32 - 1).cast(dtypes.uint32)
     return UOp(Ops.BITCAST, dtype, (word,))

@@ -76,7 +76,7 @@ class _Writes:
         buffer = self._buffer()
         if buffer is None or buffer.count_writes() != self.version:
             return None
-        # Nobody stands on it any more, so that nobody can write to it.
+        # No node stands on it any more, so no assignment can write to it.
         found = leaf(buffer)
         self._leaf = weakref.ref(found)
         return found
@@ -182,10 +182,9 @@ def _row_of(view: UOp, row: int) -> tuple[tuple[int, int], ...]:
 
 
 def newest_of(view: UOp, memory: UOp | None, row: int | None = None) -> UOp | None:
-    """`view`, movement of a version of memory that holds another one by now, as movement of what it
-    holds; None where a later write may have reached what it looks at, or nothing is known of one.
-    `memory` is where the version was, if it was the last one of a run. With `row`, that one alone
-    is looked at.
+    """`view`, a view of an older version of memory, as a view of the version that is there now.
+    None if a later write may have changed its elements, or no later write is known. `memory` held
+    the version, if it was the last one of a run. With `row`, only that row counts.
     """
     version = below_views(view if memory is None else memory)
     known = _later.get(version)

@@ -53,7 +53,7 @@ def changed_since(request: Request) -> Sequence[bool]:
             for position, old, new in zip(positions, before, now, strict=True):
                 found[position] = old != new
         _lately.put(call, now)
-    # Gradients are nobody's call, and have the numbers of those that they go through.
+    # Gradients belong to no call, and have the numbers of the calls that they go through.
     values = [request.nodes[number].arg for number in request.constants]
     changed = {value for value, does in zip(values, found, strict=True) if does}
     for position, (number, value) in enumerate(zip(request.constants, values, strict=True)):

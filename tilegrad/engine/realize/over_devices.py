@@ -14,7 +14,7 @@ from tilegrad.engine.realize.request import Request
 from tilegrad.engine.run import group_memory
 from tilegrad.ir.op import Ops
 from tilegrad.ir.placement import Group, Placement
-from tilegrad.ir.queries import base_of, device_of
+from tilegrad.ir.queries import base_of, below_views, device_of
 from tilegrad.ir.uop import UOp, toposort
 
 __all__ = ["has_groups", "placement_of", "run_over_devices"]
@@ -24,8 +24,8 @@ Memory = dict[UOp, UOp]
 
 
 def has_groups(roots: Sequence[UOp], known: Callable[[UOp], UOp | None]) -> bool:
-    """Whether something that is to be computed for `roots` is on several devices; `known` gives the
-    memory of what was computed.
+    """Whether a value that has to be computed for `roots` is on several devices; `known` gives the
+    memory of computed nodes.
     """
     for node in toposort(roots, stop=known):
         if node.op is Ops.SHARD:
@@ -40,7 +40,7 @@ def has_groups(roots: Sequence[UOp], known: Callable[[UOp], UOp | None]) -> bool
 
 
 def placement_of(node: UOp, known: Callable[[UOp], UOp | None]) -> Placement | None:
-    """Where the elements of a value of several devices are; None for one of a single device."""
+    """The placement of a value of several devices; None for a value of a single device."""
     from tilegrad.schedule.shard import Shards
 
     shards = Shards(known, group_memory.children_of)
@@ -65,7 +65,7 @@ def run_over_devices(
     shards = Shards(known, group_memory.children_of)
     writes = [node for node in request.nodes if node.op in _WRITTEN]
     # What another write goes on from is asked for by that one: alone, it would be copied aside.
-    earlier = {_version(write.src[0]) for write in writes}
+    earlier = {below_views(write.src[0]) for write in writes}
     stored: dict[UOp, list[UOp | None]] = {}
     for root in (*wanted, *writes):
         shards.add(root)
@@ -74,7 +74,7 @@ def run_over_devices(
             is_ours = write in shards.placements
             stored[write] = shards.of(write) if is_ours else [shards.plain[write]]
     for root in wanted:
-        if root in stored or _version(root).op in _WRITTEN:
+        if root in stored or below_views(root).op in _WRITTEN:
             continue
         if root in shards.placements:
             stored[root] = shards.stored(root)
@@ -109,15 +109,9 @@ def run_over_devices(
     return done
 
 
-def _version(node: UOp) -> UOp:
-    while node.op.is_movement or node.op is Ops.DETACH:
-        node = node.src[0]
-    return node
-
-
 def _own(root: UOp, node: UOp) -> UOp:
-    """What is computed for a root of a single device, in memory of its own: it may be what a
-    device has of another value.
+    """The node that is computed for a root of a single device, in memory of its own: the root may
+    be the shard of another value.
     """
     if node is root or node.op in (Ops.COPY, Ops.CONTIGUOUS, *_WRITTEN):
         return node
@@ -148,7 +142,7 @@ def _note_writes(
     children: dict[UOp, list[UOp | None]] = {}
     base: dict[UOp, UOp] = {}
     for write in writes:
-        below = _version(write.src[0])
+        below = below_views(write.src[0])
         if below not in base:
             base[below] = _leaf(below, known)
         leaf = base[write] = base[below]
@@ -176,14 +170,14 @@ def _note_writes(
 
 
 def _leaf(version: UOp, known: Callable[[UOp], UOp | None]) -> UOp:
-    """The leaf of memory, or of what was computed there."""
+    """The leaf of a version: memory itself, or the memory of its computed value."""
     memory = version if version.op is Ops.BUFFER else known(version)
     assert memory is not None
     return base_of(memory)
 
 
 def _moved(root: UOp, known: Callable[[UOp], UOp | None]) -> UOp | None:
-    """The memory of a view of what was written."""
-    version = _version(root)
+    """The memory of a view of a written value."""
+    version = below_views(root)
     found = known(version)
     return None if found is None else root.substitute({version: found})

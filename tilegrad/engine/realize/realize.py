@@ -14,7 +14,6 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 from tilegrad.base.config import config, current_config
-from tilegrad.base.errors import ShapeError
 from tilegrad.base.forks import held_at_fork
 from tilegrad.base.trace import counters
 from tilegrad.base.tracers import install_tracer
@@ -22,7 +21,7 @@ from tilegrad.engine.realize import over_devices
 from tilegrad.engine.realize.bindings import Binding, binding_of
 from tilegrad.engine.realize.compare import Expected
 from tilegrad.engine.realize.computed_nodes import Known, of_variables, readers
-from tilegrad.engine.realize.host_reads import read, read_number, view_of
+from tilegrad.engine.realize.host_reads import expose, looked_at, read, read_number, view_of
 from tilegrad.engine.realize.known_graphs import KnownRequest, known_request, note_graph
 from tilegrad.engine.realize.noted_writes import note_slice_writes
 from tilegrad.engine.realize.over_devices import has_groups, run_over_devices
@@ -77,17 +76,17 @@ def realized(node: UOp) -> UOp | None:
 
 
 def remember(node: UOp, memory: UOp) -> None:
-    """Say that [movement of] a BUFFER, `memory`, holds the value of `node`. Of itself nobody needs
-    to know, and who looked for its memory would come by it again, without end. Nor of another view
-    of memory: an assignment to that view would be one to the copy.
+    """Note that [movement of] a BUFFER, `memory`, holds the value of `node`. Nothing is noted of
+    `memory` itself, as a search for its memory would not end, nor of another view of memory: an
+    assignment to that view would write to the copy.
     """
     if node is not memory and below_views(node).op not in _MEMORY:
         _known[node] = memory
 
 
 def same_write(made: UOp, written: UOp) -> None:
-    """Say that `made` is the assignment `written` over other names of what it reads: where that has
-    run, this one has, and its target holds no earlier value for it to run on.
+    """Note that `made` is the assignment `written` with other leaves for the values it reads. If
+    `written` has run, `made` has: its target has no earlier value on which it could run.
     """
     memory = _known.get(written)
     if memory is not None:
@@ -95,7 +94,7 @@ def same_write(made: UOp, written: UOp) -> None:
 
 
 class Others:
-    """What a run has to know of values that nobody asked for: nothing, unless a subclass tells."""
+    """Values beside the requested ones that a run has to know: none, unless a subclass has some."""
 
     def standing_on(self, memory: Collection[UOp], request: Request) -> Iterable[UOp]:
         """Nodes of live tensors, among them all that may need what is in `memory`, which a run of
@@ -112,8 +111,8 @@ class Others:
         return ()
 
     def computed(self, memory: Mapping[UOp, UOp]) -> None:
-        """Take the memory of values that the run computed and that nobody remembers by their nodes,
-        as these are other values where variables have other values.
+        """Take the memory of computed values that depend on variables: they are not remembered by
+        their nodes, whose values are others where the variables have other values.
         """
 
     def ran(
@@ -155,7 +154,7 @@ def realize(
 
 
 def computed_below(node: UOp) -> dict[UOp, UOp]:
-    """What was computed below `node`, with the memory that holds it."""
+    """The computed nodes below `node`, with the memory of their values."""
     found: dict[UOp, UOp] = {}
     seen: set[UOp] = set()
     stack = [node]
@@ -185,9 +184,7 @@ def exclusive() -> AbstractContextManager[Any]:
 
 
 def readers_of(leaves: Collection[UOp], roots: Iterable[UOp]) -> list[UOp]:
-    """Those of `roots` whose values are in, or are still to be computed from, the memory of
-    `leaves`.
-    """
+    """The `roots` whose values are in the memory of `leaves` or have yet to be computed from it."""
     return readers(roots, leaves, _known)
 
 
@@ -209,14 +206,14 @@ def pending(roots: Sequence[UOp]) -> list[UOp]:
 
 
 def late_readers(roots: Sequence[UOp], others: Sequence[UOp]) -> list[UOp]:
-    """Those of `others` that need a value which a run of `roots` overwrites."""
+    """The `others` that need a value which a run of `roots` overwrites."""
     request = Request(_known.get)
     request.want(roots)
     return _late(request, roots, _Given(others))
 
 
 def placement_of(node: UOp) -> Placement | None:
-    """Where the elements of a value of several devices are; None for one of a single device."""
+    """The placement of a value of several devices; None for a value of a single device."""
     return over_devices.placement_of(node, _known.get)
 
 
@@ -293,7 +290,7 @@ def _run_over_devices(
 
 
 def _binding_of(request: Request, todo: Sequence[UOp], walked: int) -> Binding:
-    """What runs `request`, in which a walk from `todo` has found `walked` nodes."""
+    """The binding of `request`; the walk from `todo` has found `walked` nodes."""
     if isinstance(request, KnownRequest) and (known := request.binding()) is not None:
         return known
     record = current_recording()
@@ -472,11 +469,6 @@ def _needing(request: Request, targets: Collection[int], todo: Collection[UOp]) 
     return found
 
 
-def expose(node: UOp) -> None:
-    """Say that the memory of a realized node goes to others who could write it unseen."""
-    buffer_of(base_of(node)).expose()
-
-
 def lend(buffer: Buffer) -> memoryview:
     """The bytes of memory, read-only, and never written to while somebody looks at them: the memory
     itself where the host can reach it, else a copy.
@@ -491,17 +483,3 @@ def share(buffer: Buffer) -> memoryview:
     with _lock:
         found = buffer.lend()
     return read(buffer).toreadonly() if found is None else found
-
-
-def looked_at(node: UOp) -> Buffer:
-    """The memory of a realized node, row-major, that the host is about to read."""
-    base = below_reshapes(node)
-    if base.op is not Ops.BUFFER:
-        raise ShapeError(
-            "read: the value is not stored as a whole",
-            remedy="call contiguous() and realize() first",
-        )
-    record = current_recording()
-    if record is not None and record.on_read is not None:
-        record.on_read(node)
-    return buffer_of(base)

@@ -38,7 +38,7 @@ class Request:
         nodes: the nodes by number.
         sources: for each number, those of its sources.
         numbers: the number of a node; of one that was computed, that of its memory.
-        roots: the numbers of what is wanted.
+        roots: the numbers of the requested nodes.
         assigns: the numbers of assignments, and `versions` those of memory that they leave.
         slices: the numbers of slices of memory whose offsets are integers.
         needed_later: the numbers of nodes that other graphs use as well: what its plan stores
@@ -94,8 +94,8 @@ class Request:
         counters.visits += len(self.nodes) - known
 
     def signature(self) -> tuple[Any, ...]:
-        """What equal graphs over other memory share: all but the offsets of slices of memory, the
-        numbers of random draws, and the values of most float constants.
+        """The key that equal graphs over other memory share: all but the offsets of slices of
+        memory, the numbers of random draws, and the values of most float constants.
         """
         return (*self._signature, *self.roots)
 
@@ -203,7 +203,7 @@ class Request:
         return number
 
     def _shared(self, number: int, node: UOp, sources: tuple[int, ...]) -> Any:
-        """What of a node's argument equal graphs over other memory share."""
+        """The argument of a node as far as equal graphs over other memory share it."""
         op, arg = node.op, node.arg
         if op in _ORDER:
             if sources[0] in self._views:

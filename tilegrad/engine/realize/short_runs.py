@@ -41,7 +41,7 @@ _WRITES = frozenset({Ops.COPY, Ops.CONTIGUOUS, Ops.ASSIGN, Ops.AFTER})
 
 
 class ShortRun:
-    """What runs a known graph of one root that overwrites nothing.
+    """The run of a known graph that has one root and overwrites nothing.
 
     Attributes:
         root: its number.
@@ -123,7 +123,7 @@ class ShortRun:
 
 
 def _remember(root: UOp, memory: UOp) -> None:
-    """Say that `memory` holds the value of `root`, and so of what `root` is a reshape of."""
+    """Note that `memory` holds the value of `root`, and of the node that `root` reshapes."""
     root.stored = memory
     if root.users is not None:
         stands_on(root, memory)

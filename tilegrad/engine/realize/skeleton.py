@@ -29,7 +29,7 @@ _SIZED = frozenset({
 
 
 def role_of(node: UOp, position: int) -> Role:
-    """What size number `position` of `node` is: one of "shape", "start", "amount", "memory" and
+    """The role of size number `position` of `node`: "shape", "start", "amount", "memory" or
     "number".
     """
     op = node.op

@@ -117,9 +117,9 @@ class OverwrittenByThreadError(OverwrittenError):
     """A value that is needed was overwritten by another thread, or may have been."""
 
 
-# Errors of what a value is computed from, of where that is, and of room for it: where one of these
-# is met, a run of less may succeed. Others are failures of the compiler and are told: caught, they
-# would be known as slowness only.
+# Errors of a value's sources, their placement, or room for it: a run of fewer values may succeed
+# after one of these. Others are failures of the compiler and are raised: caught, they would only
+# show as slowness.
 VALUE_ERRORS = (
     OutOfMemoryError,
     OverwrittenError,

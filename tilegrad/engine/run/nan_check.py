@@ -18,7 +18,7 @@ from tilegrad.runtime.buffer import Buffer
 
 __all__ = ["LaunchWatch"]
 
-# Bits of what is not NaN, without the sign, are at most these.
+# Largest bits, without the sign, of a number that is no NaN.
 _LARGEST = {dtypes.float16: 0x7C00, dtypes.bfloat16: 0x7F80}
 _WIDE = {dtypes.float32: "f", dtypes.float64: "d"}
 
@@ -57,7 +57,7 @@ class LaunchWatch:
 
 
 def _positions(data: bytes, dtype: DType) -> Iterator[int]:
-    """Where NaN stands."""
+    """Positions of NaN."""
     if dtype in _WIDE:
         numbers = _numbers(data, dtype)
         # Fast, and NaN if one of them is.

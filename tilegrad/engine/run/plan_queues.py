@@ -1,4 +1,4 @@
-"""The queues of plans over several devices, and their steps in the order of these."""
+"""The queues of plans over several devices, and the plan's steps in the order of the queues."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def in_order(plan: Plan) -> Iterator[Step]:
 
 
 def queues_of(plan: Plan) -> Queues:
-    """What each device does in a plan, and for whom it waits.
+    """The queue of each device of a plan: its work, and the devices it waits for.
 
     Raises InternalError for a kernel that reads memory of another device.
     """

@@ -3,12 +3,12 @@
 Each device has one queue of *commands*, which it does in their order:
 
     WORK    a kernel, or a copy to the device, step `number` of the plan
-    SYNC    all work of the queue so far is done; the number says the how manieth SYNC it is
+    SYNC    all work of the queue so far is done; the number counts the SYNCs of the queue
     WAIT    for SYNC `number` of the queue of another device, `source`
 
-A copy from another device waits for what was done there, and whoever overwrites memory that another
-device has copied from waits for that copy. Nobody waits twice for the same: a queue that has waited
-for a SYNC has waited for all before it.
+A copy from another device waits for the work that made its source, and a step that overwrites
+memory which another device copies waits for that copy. No queue waits twice for the same: one that
+has waited for a SYNC has waited for all before it.
 
     a = x.to(D), b = y.to(D) from S, (a * b).sum().to(HOST)
         S      SYNC
@@ -33,7 +33,7 @@ __all__ = ["ByteRange", "Command", "Job", "Kind", "Queues"]
 
 
 class Kind(Members):
-    """What a command is."""
+    """Kind of a command."""
 
     WORK = "work"
     SYNC = "sync"
@@ -139,7 +139,7 @@ class Queues:
         for region, is_write in self._regions(job):
             accesses = self._accesses.setdefault(region.memory, [])
             if is_write:
-                # Whoever waits for this write waits for what it waits for.
+                # A step that waits for this write waits for all that the write waits for.
                 accesses[:] = [each for each in accesses if not region.covers(each.region)]
             accesses.append(_MemoryUse(region, job.device, position, is_write))
 

@@ -180,7 +180,7 @@ class Ready:
             self._use(launches_of(plan) or ())
 
     def _assign_inputs(self, plan: Plan) -> None:
-        """What is copied to this device, and what is memory of the caller's."""
+        """The inputs that are copied to this device, and those that are the caller's memory."""
         # Copies come first. What they read is no kernel's.
         self._copies = [
             (step.buffers[0], plan.buffers[step.buffers[1]].source or 0, _nbytes(plan, step))
@@ -398,7 +398,7 @@ class Ready:
 
 
 def _picked(pick: Pick, table: Mapping[int, Any], variables: Mapping[str, int]) -> Any:
-    """What a launch takes, where the memory of buffers is that of `table`."""
+    """Arguments of a launch, with the memory of buffers from `table`."""
     if isinstance(pick, str):
         return variables[pick]
     if isinstance(pick, Inside):

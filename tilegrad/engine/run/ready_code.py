@@ -44,15 +44,15 @@ class Blocks(NamedTuple):
 
 
 class RunText(NamedTuple):
-    """What the function is written from.
+    """Facts from which the function is written.
 
     Attributes:
         inputs: the numbers of the inputs whose handles the launches take, `a0`, `a1`.
         words: for all that the launches take an expression of these, of the handles of blocks,
             `h0`, `h1`, and of the values of variables `v`.
         outputs: an expression of inputs `i` and new buffers `o0`, `o1`.
-        blocks: the blocks where they are the same in each run; `blocks_at` gives them otherwise,
-            of which there are `block_count`, `result_count` of them results.
+        blocks: the blocks where they are the same in each run; `blocks_at` gives them otherwise.
+            `block_count` is their number, `result_count` the number of results among them.
         call: the launches as one call, where it is always that; its operations, bytes and kernels
             are `costs`. Else `launch` makes it.
     """

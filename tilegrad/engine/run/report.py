@@ -25,7 +25,7 @@ from tilegrad.base.recent import Recent
 from tilegrad.base.trace import GlobalCounters
 from tilegrad.runtime.allocator import LRUAllocator
 
-__all__ = ["clock", "count", "row", "timing", "waits"]
+__all__ = ["clock", "count", "row", "show_copy", "timing", "waits"]
 
 _numbers = itertools.count(1)
 _totals = {"ops": 0, "mem": 0, "seconds": 0.0, "kernels": 0, "rows": 0}
@@ -36,7 +36,7 @@ _WIDTH = 38
 
 
 class _Waits(threading.local):
-    """Of this thread: the seconds of waits that have rows, and whether a launch is being timed."""
+    """State of a thread: seconds of waits that have rows, and whether a launch is being timed."""
 
     seconds = 0.0
     is_timing = False
@@ -138,4 +138,29 @@ def _summary() -> None:
         f"avg: {gflops:8.2f} GFLOPS {rate:8.2f} GB/s   total: "
         f"{int(_totals['kernels']):5d} kernels "
         f"{ops / 1e9:8.2f} GOPS {mem / 1e9:8.2f} GB {time * 1e3:8.2f} ms"
+    )
+
+
+def show_copy(
+    target: str,
+    source: str,
+    nbytes: int,
+    seconds: float,
+    *,
+    kind: str = "copy",
+    replay: bool = False,
+) -> None:
+    """The row of a copy: its bytes, and from where to where."""
+    size = f"{nbytes / 1e6:.2f}M" if nbytes > 1e6 else str(nbytes)
+    name = f"{kind} {size:>8s}, {target:>7s} <- {source:7s}"
+    row(
+        target,
+        name,
+        2,
+        0,
+        nbytes,
+        seconds,
+        (),
+        key=f"{kind} {nbytes} {target} {source}",
+        replay=replay,
     )

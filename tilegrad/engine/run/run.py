@@ -473,7 +473,7 @@ def _copy(launch: Launch, *, shown: bool, replay: bool) -> None:
     seconds = report.clock() - start
     report.count(0, target.nbytes, seconds, kernels=0)
     if shown:
-        show_copy(
+        report.show_copy(
             target.device,
             source.device,
             target.nbytes,
@@ -481,28 +481,3 @@ def _copy(launch: Launch, *, shown: bool, replay: bool) -> None:
             kind="xfer" if moved else "copy",
             replay=replay,
         )
-
-
-def show_copy(
-    target: str,
-    source: str,
-    nbytes: int,
-    seconds: float,
-    *,
-    kind: str = "copy",
-    replay: bool = False,
-) -> None:
-    """The row of a copy: its bytes, and from where to where."""
-    size = f"{nbytes / 1e6:.2f}M" if nbytes > 1e6 else str(nbytes)
-    name = f"{kind} {size:>8s}, {target:>7s} <- {source:7s}"
-    report.row(
-        target,
-        name,
-        2,
-        0,
-        nbytes,
-        seconds,
-        (),
-        key=f"{kind} {nbytes} {target} {source}",
-        replay=replay,
-    )

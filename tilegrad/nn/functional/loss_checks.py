@@ -1,4 +1,4 @@
-"""What every loss checks of its arguments, and how it is folded to one number."""
+"""Checks of the arguments that all losses share, and the reduction of a loss to one number."""
 
 from __future__ import annotations
 

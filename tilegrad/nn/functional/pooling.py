@@ -110,24 +110,53 @@ def _max_unpool(axes: int) -> Any:
     return _named(max_unpool, name, f"MaxUnpool{axes}d", summary)
 
 
+_ARGUMENTS = {
+    "input": "(N, C, {sizes}), or without N.",
+    "indices": "int32 positions of that shape, as the pooling gives them.",
+    "norm_type": "exponent p of the norm.",
+    "kernel_size": "size of the window, an int or one for each axis.",
+    "stride": "step between windows, an int or one for each axis; by default `kernel_size`.",
+    "padding": "width of the padding on both sides, an int or one for each axis.",
+    "dilation": "step between the elements of a window, an int or one for each axis.",
+    "ceil_mode": "round the number of windows up.",
+    "count_include_pad": "whether padding counts as elements of a mean.",
+    "divisor_override": "number by which sums are divided, instead of the window's size.",
+    "output_size": "sizes of the result's last axes.",
+    "return_indices": "give the positions of the maxima too.",
+}
+_EXAMPLES = {
+    "adaptive": ("Tensor.ones(1, 2{fours}), 2", "(1, 2{twos})"),
+    "lp": ("Tensor.ones(1, 2{fours}), 2, 2", "(1, 2{twos})"),
+    "max_unpool": (
+        "*nn.functional.max_pool{axes}d(Tensor.ones(1, 2{fours}), 2, return_indices=True), 2",
+        "(1, 2{fours})",
+    ),
+}
+
+
 def _named(function: Any, name: str, module: str, summary: str) -> Any:
-    """`function` under its public name, with the docstring of what the `module` does."""
+    """`function` under its public name, with a docstring."""
+    arguments = function.__code__.co_varnames[: function.__code__.co_argcount]
+    axes = int(name[-2])
+    words = {
+        "sizes": ("L", "H, W", "D, H, W")[axes - 1],
+        "axes": axes,
+        "fours": ", 4" * axes,
+        "twos": ", 2" * axes,
+    }
+    shown = "".join(f"    {each}: {_ARGUMENTS[each]}\n" for each in arguments)
+    kind = next((each for each in _EXAMPLES if name.startswith(each)), "lp")
+    call, shape = _EXAMPLES[kind]
+    if kind == "lp" and not name.startswith("lp"):
+        call = call.removesuffix(", 2")
     function.__name__ = function.__qualname__ = name
     function.__code__ = function.__code__.replace(co_name=name, co_qualname=name)
-    sizes = {"1": "L", "2": "H, W", "3": "D, H, W"}[name[-2]]
-    unpools = name.startswith("max_unpool")
-    extra = (
-        "    indices: int32 positions of that shape, as the pooling gives them.\n"
-        "    output_size: sizes of the result, where several sizes were pooled to one.\n"
-    )
-    positions = "    return_indices: give the positions of the maxima too.\n"
     function.__doc__ = (
-        f"{summary}; other arguments as `nn.{module}`.\n\nArgs:\n"
-        f"    input: (N, C, {sizes}), or without N.\n{extra if unpools else ''}"
-        f"{positions if name.startswith('adaptive_max') else ''}\n"
-        f"Returns what `nn.{module}` gives, of shape (N, C, *sizes).\n\n"
-        "Raises ShapeError for shapes or sizes that do not fit.\n"
-    )
+        f"{summary}: `nn.{module}` as a function.\n\nArgs:\n{shown}\n"
+        f"Returns what `nn.{module}` gives, of shape (N, C, *sizes) and the dtype of `input`.\n\n"
+        "Raises ShapeError for shapes or sizes that do not fit.\n\n"
+        f">>> nn.functional.{name}({call}).shape\n{shape}\n"
+    ).format(**words)
     return function
 
 

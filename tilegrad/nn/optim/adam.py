@@ -54,7 +54,7 @@ class Moments(Optimizer):
         return self._counts[0]["c2"]
 
     def _decay(self, index: int, value: Tensor, gradient: Tensor) -> tuple[Tensor, Tensor]:
-        """The value and the gradient, of which one has the weight decay."""
+        """The value and the gradient, with weight decay in one of them."""
         if self._option(index, "decoupled_weight_decay"):
             return self._shrunk(index, value), gradient
         return value, self._decayed(index, value, gradient)

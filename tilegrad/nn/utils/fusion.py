@@ -43,6 +43,10 @@ def fuse_linear_bn_eval(linear: Any, bn: Any) -> Any:
     Returns a new layer, with weights of the shapes of those of `linear`.
 
     Raises ConfigError for a normalisation without running statistics.
+
+    >>> layer, norm = nn.Linear(2, 3), nn.BatchNorm1d(3).eval()
+    >>> nn.utils.fuse_linear_bn_eval(layer.eval(), norm)
+    Linear(in_features=2, out_features=3, bias=True)
     """
     return _fused("fuse_linear_bn_eval", linear, bn, 0)
 

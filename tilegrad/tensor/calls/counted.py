@@ -1,8 +1,8 @@
 """Counts and distinct values of small tensors of integers, on the host.
 
-How many there are only the values tell, so these methods compute what waits in any case. Of what is
-in memory within the host's reach they are counted there, in the time of a kernel or less, and the
-result is memory, as whatever the host gives (`tensor.calls.uploads`).
+The shape of these results depends on the values, so waiting calls are computed in any case. Values
+that are in memory within the host's reach are counted on the host, in the time of a kernel or less;
+the result is memory, as all that the host computes (`tensor.calls.uploads`).
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Small masks on the host: where they are true, which tells the size of what they pick.
+"""Small masks on the host: the positions where they are true, whose number is a size.
 
-A mask that waits is computed for that. What is then made of it, positions or ranks, is memory, as
-is whatever the host gives (`tensor.calls.uploads`): another mask in the next step makes an equal
-graph over other leaves.
+A mask that waits is computed first. The positions or ranks made from it are memory, as all that the
+host computes (`tensor.calls.uploads`), so that another mask in the next step makes an equal graph
+over other leaves.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ from tilegrad.base.dtype import dtypes
 from tilegrad.base.errors import ShapeError
 from tilegrad.base.origin import composed
 from tilegrad.tensor.composed.statistics import Statistics
-from tilegrad.tensor.handle.core import broadcast_shape, describe
+from tilegrad.tensor.handle.broadcasting import broadcast_shape, describe
 from tilegrad.tensor.handle.size_arguments import as_axis, flat_arguments, here, show_shape
 
 __all__ = ["Layouts"]

@@ -132,6 +132,9 @@ class Algebra(Arranging):
     def cholesky_inverse(self, upper: bool = False) -> Self:
         """Inverse of a = L @ L^T for this triangle L, or of L^T @ L for an `upper` one.
 
+        Args:
+            upper: whether this is the upper triangle.
+
         Returns a float tensor of this shape (..., n, n).
 
         Raises ShapeError unless the last two sizes are equal.
@@ -258,6 +261,7 @@ class Algebra(Arranging):
                 magnitude; 0 counts what is not zero.
             axis: an axis, several of them, or None for all; negative ones count from the last.
                 `dim` is another name for it.
+            dim: the same as `axis`, by PyTorch's name.
             keepdim: keep each reduced axis, with size 1.
 
         Returns a float tensor without the reduced axes.

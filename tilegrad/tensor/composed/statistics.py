@@ -43,6 +43,7 @@ class Statistics(Ranks):
         Args:
             axis: an axis, several of them, or None for all; negative ones count from the last.
                 `dim` is another name for it.
+            dim: the same as `axis`, by PyTorch's name.
             keepdim: keep each reduced axis, with size 1.
 
         Returns a pair (min, max), each of this dtype without the reduced axes.
@@ -62,6 +63,7 @@ class Statistics(Ranks):
         Args:
             axis: an axis, several of them, or None for all; negative ones count from the last.
                 `dim` is another name for it.
+            dim: the same as `axis`, by PyTorch's name.
             keepdim: keep each reduced axis, with size 1.
 
         Returns a tensor without the reduced axes: floats keep their dtype, integers and bool give
@@ -82,6 +84,7 @@ class Statistics(Ranks):
         Args:
             axis: an axis, several of them, or None for all; negative ones count from the last.
                 `dim` is another name for it.
+            dim: the same as `axis`, by PyTorch's name.
             keepdim: keep each reduced axis, with size 1.
 
         Returns a float tensor without the reduced axes.
@@ -103,6 +106,7 @@ class Statistics(Ranks):
         Args:
             axis: an axis, several of them, or None for all; negative ones count from the last.
                 `dim` is another name for it.
+            dim: the same as `axis`, by PyTorch's name.
             keepdim: keep each reduced axis, with size 1.
 
         Returns an int64 tensor without the reduced axes.

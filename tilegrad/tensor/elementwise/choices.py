@@ -13,7 +13,8 @@ from tilegrad.ir.uop import UOp
 from tilegrad.tensor.calls.templates import elementwise, templated
 from tilegrad.tensor.elementwise.arithmetic import Arithmetic
 from tilegrad.tensor.handle.aliases import extended, shared
-from tilegrad.tensor.handle.core import Core, Operand, broadcast, cast_node, compute, describe
+from tilegrad.tensor.handle.broadcasting import broadcast
+from tilegrad.tensor.handle.core import Core, Operand, cast_node, compute, describe
 from tilegrad.tensor.handle.size_arguments import as_int, here
 
 __all__ = ["Elementwise"]

@@ -10,6 +10,7 @@ that were computed from it are remembered.
 from __future__ import annotations
 
 import ctypes
+import math
 import weakref
 from collections.abc import Callable, Sequence
 from typing import Any, Self
@@ -210,10 +211,7 @@ class Interchange(Watching):
         kind = as_dtype(dtype or dtypes.float32)
         wanted, _ = as_sizes("from_blob", shape if isinstance(shape, (tuple, list)) else (shape,))
         sizes = tuple(int(size) for size in wanted)
-        count = 1
-        for size in sizes:
-            count *= size
-        nbytes = count * kind.itemsize
+        nbytes = math.prod(sizes) * kind.itemsize
         data = _memory_at(source, nbytes, owner, release)
         name = canonical(device)
         if not nbytes:

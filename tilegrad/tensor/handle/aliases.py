@@ -137,7 +137,7 @@ def extended(path: int | Away, op: Ops, arg: Any) -> int | Away:
 
 
 def deeper(path: int | Away, moves: Sequence[Move]) -> int | Away:
-    """The path of what movement ops, the last one first, make of an alias that has `path`."""
+    """The path of an alias under further movement ops, the last one first; it had `path`."""
     if isinstance(path, int):
         return path + len(moves)
     return Away(path.shape, (*path.moves, *reversed(moves)))

@@ -12,7 +12,6 @@ next to operands of any shape as they are.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Sequence
 from operator import attrgetter
 from types import MethodType
 from typing import TYPE_CHECKING, Any, Self
@@ -21,10 +20,11 @@ from tilegrad.base.config import gradients
 from tilegrad.base.dtype import DType, dtypes
 from tilegrad.base.dtype_promotion import promote
 from tilegrad.base.errors import DeviceError, DTypeError, ShapeError, article, type_name
-from tilegrad.base.origin import mark, user_expression, user_line
+from tilegrad.base.origin import mark
 from tilegrad.ir.op import Ops
-from tilegrad.ir.uop import UOp, sint, toposort
+from tilegrad.ir.uop import UOp, toposort
 from tilegrad.tensor.handle.aliases import Alias
+from tilegrad.tensor.handle.broadcasting import broadcast, describe, is_scalar_leaf
 from tilegrad.tensor.handle.device import canonical
 from tilegrad.tensor.handle.living import (
     by_identity,
@@ -41,10 +41,7 @@ from tilegrad.tensor.handle.size_arguments import (
     NO_VARIABLES,
     Variables,
     here,
-    is_one,
     merge,
-    same,
-    same_shape,
     show_shape,
 )  # fmt: skip
 from tilegrad.tensor.handle.slot_layout import Slots
@@ -93,11 +90,6 @@ def as_dtype(value: DType | str) -> DType:
     return value
 
 
-def is_scalar_leaf(node: UOp) -> bool:
-    """Whether `node` is a constant or a symbolic integer: it fits any shape."""
-    return node.op is Ops.CONST or (node.op is Ops.CAST and node.src[0].dtype is dtypes.index)
-
-
 def cast_node(node: UOp, dtype: DType) -> UOp:
     """`node` in another dtype; a cast to bool asks whether the value is not zero."""
     if node.dtype is dtype:
@@ -109,21 +101,6 @@ def cast_node(node: UOp, dtype: DType) -> UOp:
     if is_scalar_leaf(node):
         return UOp(Ops.CAST, dtype, node.src)
     return compute(Ops.CAST, dtype, (node,))
-
-
-def describe(node: UOp) -> str:
-    """An operand for an error message: shape, dtype, the user's text and line. A filled tensor has
-    no line: its node is that of all who ask for the same.
-    """
-    below = filled = node
-    while filled.op.is_movement:
-        filled = filled.src[0]
-    while not below.origin and below.src:
-        below = below.src[0]
-    facts = [show_shape(node.shape), node.dtype.name]
-    if filled.op is not Ops.CONST:
-        facts += [user_expression(below.origin), user_line(below.origin)]
-    return "  ".join(fact for fact in facts if fact)
 
 
 class Core(Metadata):
@@ -452,63 +429,7 @@ def check_devices(name: str, tensors: list[Core]) -> None:
                 )
 
 
-def broadcast_shape(name: str, nodes: Sequence[UOp | Core]) -> tuple[sint, ...]:
-    """The common shape of nodes or tensors: aligned at the last axis, sizes of 1 stretch.
-
-    Raises ShapeError if two sizes differ and neither is 1.
-    """
-    shape: tuple[sint, ...] = nodes[0].shape
-    for node in nodes[1:]:
-        theirs = node.shape
-        if theirs == shape or not theirs:
-            continue
-        length = max(len(shape), len(theirs))
-        ours = (1,) * (length - len(shape)) + shape
-        theirs = (1,) * (length - len(theirs)) + theirs
-        common: list[sint] = []
-        for a, b in zip(ours, theirs):
-            if type(a) is int is type(b) and (a == b or a == 1 or b == 1):
-                common.append(b if a == 1 else a)
-                continue
-            if not (is_one(a) or is_one(b) or same(a, b)):
-                raise ShapeError(
-                    f"{name}: shapes do not broadcast: {show_shape(shape)} and "
-                    f"{show_shape(node.shape)}",
-                    left=describe(_node_of(nodes[0])),
-                    right=describe(_node_of(node)),
-                    line=here(),
-                    rule="aligned at the last axis, sizes must be equal or 1",
-                )
-            common.append(b if is_one(a) else a)
-        shape = tuple(common)
-    return shape
-
-
 # The name of a tensor's device: a class of tensors may show something else as `device`.
 _slot: Any = vars(Slots)["device"]
 Core._device = _slot
 device_of, set_device = _slot.__get__, _slot.__set__
-
-
-def _node_of(operand: UOp | Core) -> UOp:
-    return operand.uop if isinstance(operand, Core) else operand
-
-
-def stretch(node: UOp, shape: tuple[sint, ...]) -> UOp:
-    """`node` broadcast to `shape`, which it fits."""
-    own = node.shape
-    if own == shape or is_scalar_leaf(node):
-        return node
-    if len(own) < len(shape):
-        node = UOp(Ops.RESHAPE, node.dtype, (node,), (1,) * (len(shape) - len(own)) + own)
-    return node if same_shape(node.shape, shape) else UOp(Ops.EXPAND, node.dtype, (node,), shape)
-
-
-def broadcast(name: str, nodes: list[UOp]) -> tuple[UOp, ...]:
-    """The nodes in their common shape."""
-    first = nodes[0].shape
-    for node in nodes:
-        if node.shape != first:
-            shape = broadcast_shape(name, nodes)
-            return tuple([stretch(node, shape) for node in nodes])
-    return tuple(nodes)

@@ -11,7 +11,6 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable
 from contextvars import Token
-from types import TracebackType
 from typing import Any, ParamSpec, Self, TypeVar, overload
 
 from tilegrad.base.config import gradients
@@ -57,12 +56,7 @@ class GradientMode:
         self._is_entered = False
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        tb: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         gradients.reset(self._tokens.pop())
 
 

@@ -43,6 +43,7 @@ class Moments(Reduce):
         Args:
             axis: an axis, several of them, or None for all; negative ones count from the last.
                 `dim` is another name for it.
+            dim: the same as `axis`, by PyTorch's name.
             keepdim: keep each reduced axis, with size 1.
 
         Returns a tensor without the reduced axes; floats keep their dtype, bool and integers give
@@ -80,6 +81,7 @@ class Moments(Reduce):
         Args:
             axis: an axis, several of them, or None for all; negative ones count from the last.
                 `dim` is another name for it.
+            dim: the same as `axis`, by PyTorch's name.
             keepdim: keep each reduced axis, with size 1.
             correction: what is taken off the number; 1 gives the unbiased estimate of Bessel.
             unbiased: PyTorch's older name of a correction of 1, or of 0 if false.
@@ -112,6 +114,7 @@ class Moments(Reduce):
         Args:
             axis: an axis, several of them, or None for all; negative ones count from the last.
                 `dim` is another name for it.
+            dim: the same as `axis`, by PyTorch's name.
             keepdim: keep each reduced axis, with size 1.
             correction: as of `var`.
             unbiased: as of `var`.
@@ -183,6 +186,7 @@ class Moments(Reduce):
         Args:
             axis: an axis, several of them, or None for all; negative ones count from the last.
                 `dim` is another name for it.
+            dim: the same as `axis`, by PyTorch's name.
             keepdim: keep each reduced axis, with size 1.
             correction: as of `var`.
             unbiased: as of `var`.
@@ -214,6 +218,7 @@ class Moments(Reduce):
         Args:
             axis: an axis, several of them, or None for all; negative ones count from the last.
                 `dim` is another name for it.
+            dim: the same as `axis`, by PyTorch's name.
             keepdim: keep each reduced axis, with size 1.
             correction: as of `var`.
             unbiased: as of `var`.
@@ -245,6 +250,7 @@ class Moments(Reduce):
                 smallest, 0 counts what is not zero.
             axis: an axis, several of them, or None for all; negative ones count from the last.
                 `dim` is another name for it.
+            dim: the same as `axis`, by PyTorch's name.
             keepdim: keep each reduced axis, with size 1.
 
         Returns a float tensor without the reduced axes.

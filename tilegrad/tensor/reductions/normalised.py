@@ -32,6 +32,7 @@ class Normalised(Moments):
         Args:
             axis: an axis, several of them, or None for all; negative ones count from the last.
                 `dim` is another name for it.
+            dim: the same as `axis`, by PyTorch's name.
             keepdim: keep each reduced axis, with size 1.
 
         Returns a float tensor without the reduced axes.
@@ -69,6 +70,7 @@ class Normalised(Moments):
 
         Args:
             axis: the axis; `dim` is another name for it.
+            dim: the same as `axis`, by PyTorch's name.
             dtype: dtype in which to compute, and of the result.
 
         Returns a tensor of this shape; floats keep their dtype, bool and integers give the default
@@ -92,6 +94,7 @@ class Normalised(Moments):
 
         Args:
             axis: the axis; `dim` is another name for it.
+            dim: the same as `axis`, by PyTorch's name.
             dtype: dtype in which to compute, and of the result.
 
         Returns a tensor of this shape; floats keep their dtype, bool and integers give the default
@@ -123,6 +126,7 @@ class Normalised(Moments):
 
         Args:
             axis: the axis; `dim` is another name for it.
+            dim: the same as `axis`, by PyTorch's name.
             dtype: dtype in which to compute, and of the result.
 
         Returns a tensor of this shape; floats keep their dtype, bool and integers give the default
@@ -171,6 +175,7 @@ class Normalised(Moments):
 
         Args:
             axis: the axes; `dim` is another name for it.
+            dim: the same as `axis`, by PyTorch's name.
             eps: added to the variance.
 
         Returns a tensor of this shape; floats keep their dtype, bool and integers give the default

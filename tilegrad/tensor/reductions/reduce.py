@@ -92,6 +92,7 @@ class Reduce(Activations):
         Args:
             axis: an axis, several of them, or None for all; negative ones count from the last.
                 `dim` is another name for it.
+            dim: the same as `axis`, by PyTorch's name.
             keepdim: keep each reduced axis, with size 1.
             dtype: dtype in which to add, and of the result.
 
@@ -125,6 +126,7 @@ class Reduce(Activations):
         Args:
             axis: an axis, several of them, or None for all; negative ones count from the last.
                 `dim` is another name for it.
+            dim: the same as `axis`, by PyTorch's name.
             keepdim: keep each reduced axis, with size 1.
             dtype: dtype in which to multiply, and of the result.
 
@@ -166,6 +168,7 @@ class Reduce(Activations):
         Args:
             axis: an axis, several of them, or None for all; negative ones count from the last.
                 `dim` is another name for it.
+            dim: the same as `axis`, by PyTorch's name.
             keepdim: keep each reduced axis, with size 1.
 
         Returns a tensor of this dtype without the reduced axes. Of one axis it has `values`, which
@@ -195,6 +198,7 @@ class Reduce(Activations):
         Args:
             axis: an axis, several of them, or None for all; negative ones count from the last.
                 `dim` is another name for it.
+            dim: the same as `axis`, by PyTorch's name.
             keepdim: keep each reduced axis, with size 1.
 
         Returns a tensor of this dtype without the reduced axes. Of one axis it has `values`, which
@@ -225,6 +229,7 @@ class Reduce(Activations):
         Args:
             axis: an axis, several of them, or None for all; negative ones count from the last.
                 `dim` is another name for it.
+            dim: the same as `axis`, by PyTorch's name.
             keepdim: keep each reduced axis, with size 1.
 
         Returns a tensor of this dtype without the reduced axes.
@@ -246,6 +251,7 @@ class Reduce(Activations):
         Args:
             axis: an axis, several of them, or None for all; negative ones count from the last.
                 `dim` is another name for it.
+            dim: the same as `axis`, by PyTorch's name.
             keepdim: keep each reduced axis, with size 1.
 
         Returns a tensor of this dtype without the reduced axes.
@@ -276,6 +282,7 @@ class Reduce(Activations):
         Args:
             axis: an axis, several of them, or None for all; negative ones count from the last.
                 `dim` is another name for it.
+            dim: the same as `axis`, by PyTorch's name.
             keepdim: keep each reduced axis, with size 1.
 
         Returns a bool tensor without the reduced axes.
@@ -297,6 +304,7 @@ class Reduce(Activations):
         Args:
             axis: an axis, several of them, or None for all; negative ones count from the last.
                 `dim` is another name for it.
+            dim: the same as `axis`, by PyTorch's name.
             keepdim: keep each reduced axis, with size 1.
 
         Returns a bool tensor without the reduced axes.
@@ -321,6 +329,7 @@ class Reduce(Activations):
 
         Args:
             axis: the axis, or None for the flat tensor. `dim` is another name for it.
+            dim: the same as `axis`, by PyTorch's name.
             keepdim: keep each reduced axis, with size 1.
 
         Returns int32 positions without the axis; int64 where there are more than 2**31 - 1
@@ -358,6 +367,7 @@ class Reduce(Activations):
 
         Args:
             axis: the axis, or None for the flat tensor. `dim` is another name for it.
+            dim: the same as `axis`, by PyTorch's name.
             keepdim: keep each reduced axis, with size 1.
 
         Returns int32 positions without the axis; int64 where there are more than 2**31 - 1

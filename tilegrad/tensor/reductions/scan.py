@@ -37,6 +37,7 @@ class Scan(Normalised):
 
         Args:
             axis: the axis; `dim` is another name for it.
+            dim: the same as `axis`, by PyTorch's name.
             dtype: dtype in which to add, and of the result.
 
         Returns a tensor of this shape: floats keep their dtype, integers and bool give int64.
@@ -60,6 +61,7 @@ class Scan(Normalised):
 
         Args:
             axis: the axis; `dim` is another name for it.
+            dim: the same as `axis`, by PyTorch's name.
             dtype: dtype in which to multiply, and of the result.
 
         Returns a tensor of this shape: floats keep their dtype, integers and bool give int64.
@@ -85,6 +87,7 @@ class Scan(Normalised):
 
         Args:
             axis: the axis; `dim` is another name for it.
+            dim: the same as `axis`, by PyTorch's name.
 
         Returns a pair (values, indices) of this shape, in this dtype and int32.
 
@@ -104,6 +107,7 @@ class Scan(Normalised):
 
         Args:
             axis: the axis; `dim` is another name for it.
+            dim: the same as `axis`, by PyTorch's name.
 
         Returns a pair (values, indices) of this shape, in this dtype and int32.
 
@@ -149,6 +153,7 @@ class Scan(Normalised):
 
         Args:
             axis: the axis; `dim` is another name for it.
+            dim: the same as `axis`, by PyTorch's name.
 
         Returns a tensor of this shape; floats keep their dtype, bool and integers give the default
         float (float32).

@@ -119,7 +119,7 @@ def _finished(name: str, ast: Any) -> UOp:
             line=here(),
         )
     ast = UOp.sink(*[simplify(effect) for effect in ast.src])
-    # A loop of one turn is gone, and nothing is left to close.
+    # A loop of one iteration is gone, so its END closes nothing.
     while closed := [node for node in ast.toposort() if node.op is Ops.END and len(node.src) == 1]:
         ast = ast.substitute({closed[0]: closed[0].src[0]})
     loops = nodes_of(ast, Ops.RANGE)

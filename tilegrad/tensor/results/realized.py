@@ -7,16 +7,14 @@ from math import prod
 from typing import Any, Self
 
 from tilegrad.base.dtype import DType, dtypes
-from tilegrad.base.errors import DeviceError, DTypeError, ShapeError
+from tilegrad.base.errors import DTypeError, ShapeError
 from tilegrad.device.disk import is_file
-from tilegrad.device.registry import Device
 from tilegrad.engine.realize import realize as engine
 from tilegrad.engine.realize.realize import exclusive
-from tilegrad.engine.run.memory import OverwrittenByThreadError, OverwrittenError, is_of_value
 from tilegrad.ir.args import CustomArg
 from tilegrad.ir.op import Ops
 from tilegrad.ir.placement import Group
-from tilegrad.ir.uop import UOp, toposort
+from tilegrad.ir.uop import UOp
 from tilegrad.runtime.buffer import Buffer
 from tilegrad.tensor.calls.changing_constants import uploaded_constant
 from tilegrad.tensor.calls.templates import templated
@@ -25,25 +23,22 @@ from tilegrad.tensor.handle.core import Core, as_dtype, compute, describe
 from tilegrad.tensor.handle.device import canonical
 from tilegrad.tensor.handle.size_arguments import (
     NO_VARIABLES,
-    Variables,
     here,
-    merge,
     show_shape,
 )
 from tilegrad.tensor.handle.tracing import closed, is_open, is_transforming, needs_value
-from tilegrad.tensor.handle.waiting import StandInError, this_thread
+from tilegrad.tensor.handle.waiting import this_thread
 from tilegrad.tensor.products.attention_methods import Attention
+from tilegrad.tensor.results.computing import realize_all
 from tilegrad.tensor.storage import (
     file_tensors,
     host_memory,
     memory,
-    overwritten,
     running,
     segments,
     writes,
 )
 from tilegrad.tensor.storage.memory import is_stored
-from tilegrad.tensor.storage.short_reads import realize_shortly
 from tilegrad.tensor.storage.viewed import bytes_of_view, element_of
 
 __all__ = ["Realized"]
@@ -73,15 +68,15 @@ class Realized(Attention):
         >>> Tensor([1, 2]).add(1).realize().tolist()
         [2, 3]
         """
-        if self._call is not None and not others and segments.settle(self, _realize):
+        if self._call is not None and not others and segments.settle(self, realize_all):
             return self
         if others or not memory.is_stored(self.uop):
-            _realize([self, *others])
+            realize_all([self, *others])
         return self
 
     def _become_known(self) -> None:
         """As `realize`, for the host, which looks at the memory at once and needs no node of it."""
-        if self._call is None or not segments.read(self, _realize, _is_there, is_users=False):
+        if self._call is None or not segments.read(self, realize_all, _is_there, is_users=False):
             self.realize()
 
     def contiguous(self) -> Self:
@@ -189,7 +184,7 @@ class Realized(Attention):
         return self
 
     def _bound_shape(self) -> tuple[int, ...]:
-        return tuple(memory.bound(size, self._variables) for size in self.shape)
+        return tuple([memory.bound(size, self._variables) for size in self.shape])
 
     def data(self) -> memoryview:
         """Values as a read-only memoryview of this shape; bfloat16 as its 16 bits. As with `numpy`,
@@ -235,8 +230,8 @@ class Realized(Attention):
         if self._call is not None:
             if read is engine.share:
                 # Others may write to it: it is named by a node.
-                segments.settle(self, _realize)
-            elif (found := segments.read(self, _realize, read)) is not None:
+                segments.settle(self, realize_all)
+            elif (found := segments.read(self, realize_all, read)) is not None:
                 return found.toreadonly()
         this_thread.pool.reads += 1
         if is_transforming():
@@ -377,7 +372,7 @@ class Realized(Attention):
             if number is not None:
                 return number
             if call is not None:
-                number = segments.read(self, _realize, engine.read_number)
+                number = segments.read(self, realize_all, engine.read_number)
                 if number is not None:
                     return number
         shape = self._bound_shape()
@@ -443,74 +438,3 @@ class Realized(Attention):
 
 def _is_there(buffer: Buffer) -> bool:
     return True
-
-
-def _realize(tensors: Sequence[Realized]) -> None:
-    """Compute `tensors` in one schedule; each then is memory, but for what has no elements."""
-    # No other thread writes to them meanwhile, nor to what was computed before it is known whose
-    # it is.
-    with exclusive():
-        if len(tensors) == 1 and realize_shortly(tensors[0]):
-            return
-        pending = _pending(tensors)
-        if not pending:
-            return
-        # What is assigned is memory after it: then the next segment has leaves that are known.
-        others = writes.run_with(pending)
-        everyone = _pending([*tensors, *others]) if others else pending
-        try:
-            try:
-                _compute(everyone)
-            except Exception as error:
-                # The error of another tensor's value is one for its own reader.
-                is_by_thread = isinstance(error, OverwrittenByThreadError)
-                if len(everyone) == len(pending) or is_by_thread or not is_of_value(error):
-                    raise
-                _compute(_pending(tensors))
-        except OverwrittenError:
-            # Else every later run would try again.
-            overwritten.leave_out_overwritten()
-            raise
-
-
-def _pending(tensors: Sequence[Realized]) -> list[Realized]:
-    """Those of `tensors`, each once, that have elements and are no memory yet."""
-    unique = {id(tensor): tensor for tensor in tensors}.values()
-    found = [each for each in unique if each._has_elements() and not is_stored(each.uop)]
-    if is_transforming():
-        found = [tensor for tensor in found if not is_open(tensor.uop)]
-    return found
-
-
-def _compute(pending: Sequence[Realized]) -> None:
-    """As `_realize`, of tensors none of which is memory."""
-    variables: Variables = NO_VARIABLES
-    for tensor in pending:
-        variables = merge(variables, tensor._variables)
-    roots = [memory.stored_below(tensor.uop, tensor.device) for tensor in pending]
-    for tensor, root in zip(pending, roots):
-        if is_file(tensor.device) and root.op is not Ops.COPY:
-            raise DeviceError(
-                "realize: a file computes nothing",
-                tensor=describe(tensor.uop),
-                device=tensor.device,
-                line=here(),
-                fix=f"move it first: .to({Device.DEFAULT!r})",
-            )
-    if this_thread.stand_ins and not this_thread.stand_ins.isdisjoint(toposort(roots)):
-        raise StandInError("realize: a stand-in of an operand has no value")
-    near: dict[UOp, Sequence[UOp]] = {}
-    done = running.run(roots, variables, pending, near)
-    overwritten.note_past(
-        {
-            root: stored
-            for tensor, root, stored in zip(pending, roots, done)
-            if not tensor._requires_grad and not memory.is_written(tensor.uop)
-        },
-        near,
-    )
-    for tensor, root, stored in zip(pending, roots, done):
-        if memory.is_written(tensor.uop):
-            overwritten.follow(tensor)
-        else:
-            running.become_memory(tensor, root, stored)

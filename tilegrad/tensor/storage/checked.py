@@ -35,8 +35,8 @@ __all__ = ["Indices", "check_shares", "check_weights", "checked", "checked_later
 class Indices:
     """Indices and the axis that they have to lie inside of; `skip` stands for none.
 
-    `where` and `line` say what and where they are, `steps` how many axes in front count the turns
-    of loops.
+    `where` and `line` name them in an error. The first `steps` axes count the iterations of
+    loops.
     """
 
     name: str

@@ -87,7 +87,7 @@ class Known(NamedTuple):
         return self.size > max(_most_of(self.buffer), self.buffer.size)
 
     def _is_all_inside(self, least: float, most: float, skip: float | None) -> bool:
-        """Whether each value in the memory is; remembered of what nobody else can write to."""
+        """Whether all values in the memory are inside; cached for memory without another writer."""
         buffer = self.buffer
         if buffer.size > _most_of(buffer):
             return False

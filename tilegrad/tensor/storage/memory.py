@@ -5,6 +5,7 @@ A tensor with a symbolic size has memory for the Variable's maximum, and is a wi
 
 from __future__ import annotations
 
+import math
 import sys
 import weakref
 from collections.abc import Sequence
@@ -18,6 +19,7 @@ from tilegrad.engine.run import memory as store
 from tilegrad.engine.run.run import record_of_thread
 from tilegrad.ir.op import Ops
 from tilegrad.ir.placement import Group, Placement
+from tilegrad.ir.queries import below_views
 from tilegrad.ir.rules import simplify
 from tilegrad.ir.uop import UOp, sint
 from tilegrad.runtime.buffer import address_of
@@ -59,11 +61,8 @@ def _shaped(node: UOp, shape: tuple[sint, ...]) -> UOp:
     return node
 
 
-def elements(shape: Sequence[int]) -> int:
-    count = 1
-    for size in shape:
-        count *= size
-    return count
+# The number of elements of a shape without variables.
+elements = math.prod
 
 
 def empty(device: str, dtype: DType, shape: tuple[sint, ...]) -> UOp:
@@ -148,11 +147,8 @@ _bases: weakref.WeakKeyDictionary[UOp, weakref.ref[UOp]] = weakref.WeakKeyDictio
 _views: weakref.WeakSet[UOp] = weakref.WeakSet()
 
 
-def version_of(view: UOp) -> UOp:
-    """What the view `view` of memory looks at: a BUFFER, or what is one once it was written to."""
-    while view.op.is_movement or view.op is Ops.DETACH:
-        view = view.src[0]
-    return view
+# What a view of memory looks at: a BUFFER, or what is one once it was written to.
+version_of = below_views
 
 
 def supersede(version: UOp, *, is_so: bool = True) -> None:
@@ -362,9 +358,7 @@ def stored_below(node: UOp, device: str) -> UOp:
             if device == Device.DEFAULT
             else UOp(Ops.CONTIGUOUS, node.dtype, (node,), canonical(device))
         )
-    base = node
-    while base.op.is_movement or base.op is Ops.DETACH:
-        base = base.src[0]
+    base = below_views(node)
     if base in _superseded and base is not node:
         # Of what is about to be overwritten, no more is kept than is looked at.
         return node

@@ -62,8 +62,8 @@ def leave_out_overwritten() -> None:
 
 
 def old_value(tensor: Any, node: UOp, memory: UOp) -> UOp:
-    """The copy `memory` of what was at `node`, at which a tensor looked before it was written to:
-    its gradient goes on as before, and that of what is detached nowhere.
+    """The value that a tensor had at `node` before it was written to, copied to `memory`. Its
+    gradient flows as before; a detached tensor has none.
     """
     if tensor._requires_grad and not tensor._is_leaf:
         return unrecorded(memory, lambda gradient: gradient, node)

@@ -131,7 +131,4 @@ def _can_be_cut(node: UOp, largest: int) -> bool:
     """Whether the value may be memory: it is computed, and no larger than what it is made of."""
     if node.op.is_movement or node.is_constant or node.op is Ops.BUFFER or node.stored is not None:
         return False
-    count = 1
-    for size in node.shape:
-        count *= size
-    return 0 < count <= largest
+    return bool(0 < math.prod(node.shape) <= largest)

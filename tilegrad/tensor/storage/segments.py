@@ -448,8 +448,8 @@ def _take(
 
 
 def stands_on_memory(tensor: Any) -> bool:
-    """Whether a tensor looks at memory, here or at the host, and nothing is to be run for it. One
-    that a run has computed, of which no gradient may be asked for, does from now on.
+    """Whether a tensor is a view of memory, here or at the host, and needs no run. A computed one
+    that no gradient can be asked for is one from now on.
     """
     call: Call | None = tensor._call
     if call is None:

@@ -186,7 +186,7 @@ class WaitingCalls:
 
 
 def _lengthens(call: Call) -> bool:
-    """Whether a call gives more of what the same line of the user gave before."""
+    """Whether a call extends the result that the same line of the user gave before."""
     if call.inputs is None or call.is_write or call.is_loss or call.requires_grad:
         return False
     if len(call.entry) != 1:

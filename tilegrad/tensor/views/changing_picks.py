@@ -1,11 +1,11 @@
-"""Elements that numbers and slices pick of what is to be computed, at positions that are others
-from step to step: `scores[action]`, `states[t : t + 5]`. The positions are inputs of one graph, as
-other numbers that change are; a cut at each of them would be a graph of its own.
+"""Elements of values that are not computed yet, picked at positions that change from step to step:
+`scores[action]`, `states[t : t + 5]`. The positions are inputs of one graph, as other numbers that
+change are; as constants, each position would make a graph of its own.
 
     x[i]            GATHER of row i
     x[i : i + 5]    GATHER of the rows i, i + 1, ..., which are row i of a table of such rows
 
-What is picked is a view, as ever: a write to it, or to what it looks at, is seen by both.
+The result is a view: a write to it, or to its base, is seen by both.
 """
 
 from __future__ import annotations

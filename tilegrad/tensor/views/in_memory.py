@@ -1,8 +1,8 @@
 """Numbers and slices of tensors in memory: views of the memory, made without a node or a template.
 
-A loop picks a batch, a row or an element of its data at each step, at another position. Such a view
-is a leaf of what is computed from it, as the data is: its call has the memory as its value, under
-the moves to the picked elements, and nodes are made where somebody asks for them.
+A loop picks a batch, a row or an element of its data at another position in each step. Such a view
+is a leaf of the graphs that read it, as the data is: its call has the memory as its value, with the
+movement ops to the picked elements, and its nodes are made when they are asked for.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ __all__ = ["rows_of_memory", "view_moves", "view_of_all", "view_of_memory", "vie
 blank = object.__new__
 # Arrays of the host that are copied when a part is picked. Larger ones may stay where they are.
 _MOST_BYTES = 1 << 24
-# By the user's line, the first positions at which it picked from a constant: with so many, these
-# are no part of a graph.
+# By the user's line, the first positions at which it picked from a constant: once these are
+# `_MANY`, positions are no longer numbers in the graph.
 _picked_at: Bounded[Any, set[str]] = Bounded(4096)
 _MANY = 4
 # More of them are better told by a node.
@@ -134,8 +134,8 @@ def view_of_all(tensor: Any, key: Any) -> Any | None:
 
 
 def _memory(tensor: Any, key: Any) -> tuple[Value, Moves] | None:
-    """The memory at which a tensor looks, and the moves from it up; None for what is computed. An
-    array of the host, or a constant of which `key` picks one of many parts, becomes memory.
+    """The memory that a tensor views, and the movement ops above it; None for a computed value. An
+    array of the host becomes memory, and so does a constant if `key` picks one of many slices.
     """
     call = tensor._call
     if call is not None:
@@ -206,9 +206,9 @@ def _is_copy(call: Call) -> bool:
 
 
 def _becomes_memory(tensor: Any, below: UOp, key: Any) -> bool:
-    """Whether a tensor, which moves what is `below`, is an array of the host on its way to a
-    device, of which a run would copy all, too; a copy of memory in another order, which each run of
-    a part would make again; or a constant, of which each part would be a graph of its own.
+    """Whether a tensor, movement of `below`, becomes memory: an array of the host that a run would
+    copy whole; a copy of memory in another order, which each run of a slice would make again; or a
+    constant, each slice of which would be a graph of its own.
     """
     if below.op is Ops.COPY:
         return below.src[0].op is Ops.BUFFER

@@ -5,6 +5,7 @@ mask are simplified as expressions of the axes' loops, and then evaluated for ea
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -111,10 +112,8 @@ def _argument(chance: random.Random, name: str, shape: tuple[int, ...]) -> tuple
 
 def _factors(chance: random.Random, shape: tuple[int, ...]) -> tuple[int, ...]:
     """Another shape of as many elements."""
-    size = 1
+    size = math.prod(shape)
     found: list[int] = []
-    for each in shape:
-        size *= each
     while size > 1 and len(found) < 3:
         factor = chance.choice([n for n in range(1, size + 1) if size % n == 0])
         found.append(factor)

@@ -278,9 +278,7 @@ class Module(Advising, ours.Module):
 
     def requires_grad_(self, requires_grad: bool = True) -> Self:
         """Train all parameters, or none; gives this module."""
-        for tensor in self.parameters():
-            tensor.requires_grad = requires_grad
-        return self
+        return super().requires_grad_(requires_grad)
 
     # state
 

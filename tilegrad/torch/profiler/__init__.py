@@ -16,7 +16,6 @@ import json
 import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from tilegrad.torch.absent_hints import refusing
@@ -157,12 +156,7 @@ class profile:
         self.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.stop()
 
     # what was found

@@ -7,7 +7,6 @@ import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from contextvars import ContextVar
-from types import TracebackType
 from typing import Any, Self
 
 from tilegrad.engine.run.report import plain
@@ -122,12 +121,7 @@ class record_function:
             self._recorder.enter(self.name)
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         # A region that was open as its profiler stopped was left then.
         if self._recorder is not None and self._recorder is _active.get():
             self._recorder.leave()

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from tilegrad.tools.fuzz.instructions.kind import EPSILON, Instruction, Value, magnitude
+from tilegrad.tools.fuzz.instructions.kind import array_module as _np
 
 __all__ = ["ELEMENTWISE"]
 
@@ -16,12 +17,6 @@ _I = ("int8", "uint8", "int16", "int32", "uint32", "int64")
 _SIGNED = ("int8", "int16", "int32", "int64")
 _FI = (*_F, *_I)
 _WIDTHS = {"int8": 8, "uint8": 8, "int16": 16, "int32": 32, "uint32": 32, "int64": 64}
-
-
-def _np() -> Any:
-    import numpy
-
-    return numpy
 
 
 def _broadcasts(chance: random.Random, given: Sequence[Value]) -> tuple[Any, ...] | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Sequence
 from typing import Any
@@ -55,9 +56,7 @@ def drawn_input(
         dtype = "float32" if chance.random() < 0.7 else chance.choice(_INTEGERS)
     if shape is None:
         shape = random_shape(chance)
-    count = 1
-    for size in shape:
-        count *= size
+    count = math.prod(shape)
     values: list[Any]
     is_wild = not is_given and chance.random() < 0.2
     if dtype == "float32" and is_wild and chance.random() < 0.4:

@@ -7,11 +7,18 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["EPSILON", "FLOATS", "Instruction", "Value", "magnitude"]
+__all__ = ["EPSILON", "FLOATS", "Instruction", "Value", "array_module", "magnitude"]
 
 FLOATS = ("float32", "float64")
 EPSILON = 6e-8
 _ALL = ("float32", "int8", "uint8", "int16", "int32", "uint32", "int64", "bool")
+
+
+def array_module() -> Any:
+    """NumPy, which whoever only lists the instructions need not have."""
+    import numpy
+
+    return numpy
 
 
 @dataclass

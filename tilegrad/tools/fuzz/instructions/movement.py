@@ -8,18 +8,13 @@ from collections.abc import Sequence
 from typing import Any
 
 from tilegrad.tools.fuzz.instructions.kind import Instruction, Value
+from tilegrad.tools.fuzz.instructions.kind import array_module as _np
 
 __all__ = ["MOVEMENT", "WRITES"]
 
 _FI = ("float32", "int8", "uint8", "int16", "int32", "uint32", "int64")
 _SIGNED = ("float32", "int8", "int16", "int32", "int64")
 _Params = tuple[Any, ...] | None
-
-
-def _np() -> Any:
-    import numpy
-
-    return numpy
 
 
 def _axis(chance: random.Random, given: Sequence[Value]) -> _Params:

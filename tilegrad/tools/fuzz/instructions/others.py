@@ -8,16 +8,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from tilegrad.tools.fuzz.instructions.kind import Instruction, Value
+from tilegrad.tools.fuzz.instructions.kind import array_module as _np
 
 __all__ = ["CLOSED", "GRADIENTS", "RANDOM", "SYMBOLIC", "bound_at"]
 
 _F = ("float32",)
-
-
-def _np() -> Any:
-    import numpy
-
-    return numpy
 
 
 def _shape(chance: random.Random, given: Sequence[Value]) -> tuple[Any, ...]:

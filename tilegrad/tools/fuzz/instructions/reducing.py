@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from tilegrad.tools.fuzz.instructions.kind import EPSILON, Instruction, Value, magnitude
+from tilegrad.tools.fuzz.instructions.kind import array_module as _np
 
 __all__ = ["POOLING", "REDUCING"]
 
@@ -15,12 +16,6 @@ _F = ("float32",)
 _I = ("int8", "uint8", "int16", "int32", "int64")
 _FI = (*_F, *_I)
 _Params = tuple[Any, ...] | None
-
-
-def _np() -> Any:
-    import numpy
-
-    return numpy
 
 
 def _axis(chance: random.Random, given: Sequence[Value]) -> _Params:
