@@ -13,7 +13,6 @@ expands all pools first, so that it finds each tensor with its node.
 from __future__ import annotations
 
 import itertools
-import math
 import threading
 import weakref
 from collections.abc import Iterator, Sequence
@@ -28,17 +27,17 @@ from tilegrad.engine.run import memory as store
 from tilegrad.engine.run.in_use import lines_of_others
 from tilegrad.ir.graph_templates import Template
 from tilegrad.ir.op import Ops
-from tilegrad.ir.queries import base_of, device_of
+from tilegrad.ir.queries import base_of
 from tilegrad.ir.uop import UOp, remade
 from tilegrad.runtime.buffer import Buffer
 from tilegrad.tensor.handle.aliases import Away, is_alone, same_storage, shows
+from tilegrad.tensor.handle.leaf_copies import of_leaf
 from tilegrad.tensor.handle.living import (
     Handle,
     Owner,
     Some,
     ends,
     enter,
-    holders_of,
     older_leaves,
     owners,
     pools,
@@ -46,7 +45,7 @@ from tilegrad.tensor.handle.living import (
 
 __all__ = [
     "Call", "Input", "Moves", "Number", "Pool", "StandInError", "Value", "become_memory", "expand",
-    "next_serial", "of_leaf", "settle_alias", "this_thread",
+    "next_serial", "settle_alias", "this_thread",
 ]  # fmt: skip
 
 # Movement ops with their arguments and shapes, from memory up.
@@ -420,31 +419,6 @@ def expand(call: Call) -> UOp:
             stack.pop()
     assert call.node is not None
     return call.node
-
-
-def of_leaf(tensor: Any, node: UOp) -> UOp:
-    """The node of a copy that `tensor` takes, a leaf that requires a gradient, or None if the leaf
-    is gone. Equal copies are one node: where another leaf has or had it, or it is a constant, as
-    any tensor may be, this one is written to memory of its own, so that their gradients can be told
-    apart.
-    """
-    value = node.src[0] if node.op is Ops.CONTIGUOUS else node
-    holders = holders_of(node)
-    is_others = node.stored is not None or any(
-        each._is_leaf for each in holders if each is not tensor
-    )
-    if node in ends and not any(each is tensor for each in holders):
-        # Of a leaf that is gone, and whose graph lives on.
-        is_others = True
-    if not value.is_constant and not is_others:
-        return node
-    device = device_of(node) if tensor is None else tensor.device
-    memory = store.empty(device, node.dtype, math.prod(node.shape))
-    if memory.shape != node.shape:
-        memory = UOp(Ops.RESHAPE, node.dtype, (memory,), node.shape)
-    made = UOp(Ops.ASSIGN, node.dtype, (memory, value))
-    made.origin = node.origin
-    return made
 
 
 def _has_node(call: Call, node: UOp) -> None:

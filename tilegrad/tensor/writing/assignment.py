@@ -27,10 +27,10 @@ from tilegrad.tensor.handle.aliases import (
     times_detached,
 )
 from tilegrad.tensor.handle.core import Core, check_devices, compute, describe, live
+from tilegrad.tensor.handle.leaf_copies import of_leaf
 from tilegrad.tensor.handle.living import ends, owners
 from tilegrad.tensor.handle.size_arguments import here, is_one, merge, same_shape, show_shape
 from tilegrad.tensor.handle.tracing import is_open
-from tilegrad.tensor.handle.waiting import of_leaf
 from tilegrad.tensor.indexing.keys import has_tensor
 from tilegrad.tensor.storage import file_tensors, memory, running, writes
 from tilegrad.tensor.writing.alias_writes import (
