@@ -36,14 +36,14 @@ def use_async_copies(ast: UOp, target: Target) -> UOp:
     nodes = ast.toposort()
     users = Counter(source for node in nodes for source in node.src)
     shortened = shortened_memories(nodes)
-    moving = [
+    moves = [
         node
         for node in nodes
         if node.op is Ops.STORE and _is_copy(node) and memory_of(node.src[0]) not in shortened
     ]
     # A load may fill several tiles, as where keys are values; nothing else may want it.
-    moved = Counter(node.value for node in moving)
-    copies = {node for node in moving if users[node.value] == moved[node.value]}
+    times = Counter(node.value for node in moves)
+    copies = {node for node in moves if users[node.value] == times[node.value]}
     if not copies:
         return ast
     barriers = _barriers(nodes, {memory_of(store.src[0]) for store in copies})
