@@ -20,6 +20,7 @@ import platform
 import statistics
 import sys
 import time
+import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -271,6 +272,8 @@ def compared(
                 }  # fmt: skip
             except TimeUpError:
                 left_out.append(name)
+            for warned in found.get(name, {}).get("tilegrad", {}).get("warned", ()):
+                print(f"{name}: {warned}")
             keep(found)
         for row in rows():
             if clock.left < 0:
@@ -317,13 +320,21 @@ def marks(found: dict[str, Any]) -> dict[str, dict[str, float]]:
 def _taken(
     make: Callable[[], Callable[[], Any]], wait: Callable[[], None], clock: Clock, per: int = 1
 ) -> dict[str, Any]:
-    """The seconds of what `make` gives, or what went wrong: one row does not end the run."""
-    try:
-        return {name: value / per for name, value in measured(make(), wait, clock).items()}
-    except TimeUpError:
-        raise
-    except Exception as error:  # what fails is part of the report
-        return {"failed": f"{type(error).__name__}: {error}".splitlines()[0]}
+    """The seconds of what `make` gives, or what went wrong: one row does not end the run. What was
+    warned of stands beside them, as that a function could not be captured.
+    """
+    with warnings.catch_warnings(record=True) as heard:
+        warnings.simplefilter("always")
+        try:
+            found: dict[str, Any] = {
+                name: value / per for name, value in measured(make(), wait, clock).items()
+            }
+        except TimeUpError:
+            raise
+        except Exception as error:  # what fails is part of the report
+            found = {"failed": f"{type(error).__name__}: {error}".splitlines()[0]}
+    said = [str(each.message).splitlines()[0] for each in heard]
+    return found | ({"warned": list(dict.fromkeys(said))} if said else {})
 
 
 def _line(row: Row, seconds: dict[str, Any]) -> str:
@@ -332,6 +343,8 @@ def _line(row: Row, seconds: dict[str, Any]) -> str:
         if "failed" in found:
             parts.append(f"{side} failed: {found['failed'][:60]}")
             continue
+        for warned in found.get("warned", ()):
+            print(f"{row.name}: {side}: {warned}")
         took = found["median"]
         rate = f", {row.flops / took / 1e12:.1f} TFLOP/s" if row.flops else ""
         rate = rate or (f", {row.nbytes / took / 1e9:.0f} GB/s" if row.nbytes else "")

@@ -174,6 +174,7 @@ class Target:
     Attributes:
         name: what messages and cache keys call it.
         vector_bytes: bytes of one vector register; 0 where arithmetic is scalar.
+        most_lanes: elements of a vector at most, where a language has no longer ones; 0: no limit.
         memory_lanes: elements that one load or store may move at most, for targets with scalar
             arithmetic.
         registers: vector registers.
@@ -230,6 +231,7 @@ class Target:
 
     name: str
     vector_bytes: int = 0
+    most_lanes: int = 0
     memory_lanes: int = 1
     registers: int = 16
     shared_bytes: int = 0
@@ -283,7 +285,8 @@ class Target:
     def lanes_of(self, dtype: DType) -> int:
         """How many elements of `dtype` one vector holds; 1 on a scalar target."""
         if self.vector_bytes:
-            return max(1, self.vector_bytes // max(dtype.itemsize, 1))
+            lanes = max(1, self.vector_bytes // max(dtype.itemsize, 1))
+            return min(lanes, self.most_lanes) if self.most_lanes else lanes
         return self.memory_lanes
 
     def access_lanes(self, dtype: DType) -> int:

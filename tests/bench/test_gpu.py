@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -74,6 +75,18 @@ def test_a_row_that_fails_does_not_end_the_run(monkeypatch: pytest.MonkeyPatch) 
     assert found["without_torch"] == "none"
     assert len(kept) == 5 and kept[-1] == found, "after two kinds of launch and each of three rows"
     assert not left_out
+
+
+def test_what_a_row_warns_of_stands_beside_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A function that could not be captured has no time of a graph."""
+    monkeypatch.setattr(gpu, "_SAMPLE_SECONDS", 1e-4)
+
+    def make() -> Any:
+        return lambda: warnings.warn("jit: chain runs anew\n  line: 3", stacklevel=1)
+
+    found = gpu._taken(make, lambda: None, gpu.Clock(60))
+    assert found["median"] > 0 and found["warned"] == ["jit: chain runs anew"]
+    assert "warned" not in gpu._taken(lambda: lambda: None, lambda: None, gpu.Clock(60))
 
 
 def test_rows_that_time_has_run_out_for_are_named(monkeypatch: pytest.MonkeyPatch) -> None:

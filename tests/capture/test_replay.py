@@ -36,6 +36,28 @@ def test_the_body_runs_twice(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out.count("body") == 2
 
 
+@pytest.mark.parametrize("device", ["NULL", "CPU"])
+@pytest.mark.parametrize("segments", [0, 1])
+def test_a_function_that_ran_often_before_is_captured(
+    device: str, segments: int, recwarn: pytest.WarningsRecorder
+) -> None:
+    """Code has been written for its graph by then, which is none that the function calls."""
+
+    def chain(x: Tensor) -> Tensor:
+        for _ in range(3):
+            x = (x + 1).contiguous()
+        return x.realize()
+
+    with Context(DEVICE=device, SEGMENTS=segments):
+        x = Tensor.zeros(16).contiguous().realize()
+        for _ in range(70):
+            chain(x)
+        captured = jit(chain)
+        for _ in range(5):
+            captured(x)
+    assert not [str(each.message) for each in recwarn if "jit" in str(each.message)]
+
+
 @pytest.mark.row("M4.2", "M3.5")
 def test_messages_of_a_batch(capsys: pytest.CaptureFixture[str]) -> None:
     @jit

@@ -108,6 +108,7 @@ BOUNDED = {
         WRITTEN,
     ),
     "ir/counterexample.py": {"_variables": LOOPS},
+    "ir/exact_products.py": {"_exact": "choices in each other, of one term of a sum"},
     "ir/sized_templates.py": dict.fromkeys(["fitted", "made"], ARGUMENT),
     "ir/sizes.py": {"products": "an axis size, as a program writes it"},
     "ir/text.py": dict.fromkeys(["_argument", "_nodes_in"], ARGUMENT),
@@ -120,7 +121,6 @@ BOUNDED = {
     "lower/shuffled_loads.py": dict.fromkeys(
         ["_lane_of", "_load_open", "load_and_shuffle"], KERNEL
     ),
-    "optimize/opts.py": {"_exact": "the name of an Opt, or a list of them"},
     "render/llvm_lines.py": dict.fromkeys(["constant_of", "mangled"], "a vector's scalar"),
     "render/llvm_values.py": dict.fromkeys(
         [

@@ -15,6 +15,7 @@ from tests.schedule.plans import kernel_of, kernels, plan
 from tilegrad import Context, Tensor
 from tilegrad.base.dtype import dtypes
 from tilegrad.base.errors import OptError
+from tilegrad.device.nv import nv_target
 from tilegrad.ir.op import Axis, Ops
 from tilegrad.ir.queries import memory_of
 from tilegrad.optimize.opt import Opt, OptOps, axes_of
@@ -114,6 +115,41 @@ def test_units_add_to_what_was_rescaled() -> None:
 def test_values(device: str, rows: int, keys: int, size: int) -> None:
     q, k, v = sample(2, rows, size), sample(2, keys, size), sample(2, keys, size)
     np.testing.assert_allclose(found_on(device, q, k, v), attention(q, k, v), atol=2e-6)
+
+
+SHARED = {"keys are values": "qkk", "queries are keys": "qqv", "all are one": "qqq"}
+
+
+@pytest.mark.parametrize("dtype", ["float", "half"])
+@pytest.mark.parametrize("operands", SHARED.values(), ids=SHARED)
+@pytest.mark.parametrize("target", [CUDA, nv_target("sm_80"), nv_target("sm_90a")],
+                         ids=["CUDA", "sm_80", "sm_90a"])  # fmt: skip
+def test_operands_that_are_one_tensor_are_shared_as_any(
+    target: Target, operands: str, dtype: str
+) -> None:
+    """The same lanes, tiles and units, and copies that go on; a tile is filled for each product."""
+    shape = (8, 256, 64)
+
+    def counts(names: str) -> Counter[Ops]:
+        known = {name: Tensor.empty(*shape, dtype=dtype) for name in set(names)}
+        q, k, v = (known[name] for name in names)
+        made = program(kernel_of(q.scaled_dot_product_attention(k, v), target), None, target)
+        wanted = (Ops.WMMA, Ops.COPY_ASYNC, Ops.COPY_TILE, Ops.BARRIER, Ops.MULACC)
+        return Counter(node.op for node in made if node.op in wanted)
+
+    found, wanted = counts(operands), counts("qkv")
+    assert found == wanted
+    assert found[Ops.WMMA] or (dtype == "float" and found[Ops.MULACC] > 100)
+
+
+@pytest.mark.parametrize("operands", SHARED.values(), ids=SHARED)
+def test_values_of_operands_that_are_one_tensor(operands: str) -> None:
+    made = {name: sample(1, 64, 16) for name in "qkv"}
+    q, k, v = (made[name] for name in operands)
+    known = {id(x): Tensor(x, device="EMU:CUDA").realize() for x in (q, k, v)}
+    with Context(SIZES=0):
+        found = known[id(q)].scaled_dot_product_attention(known[id(k)], known[id(v)]).numpy()
+    np.testing.assert_allclose(found, attention(q, k, v), atol=2e-6)
 
 
 @pytest.mark.nightly

@@ -350,8 +350,10 @@ def _target(cl: Any, device: Any, *, has_blocks: bool) -> Target:
 def _render_for(target: Target, function: str, program: Sequence[UOp]) -> str:
     """The text, below the line that says what a launch passes."""
     from tilegrad.render.opencl import OpenCLRenderer
+    from tilegrad.render.opencl_vectors import OpenCLVectorRenderer
 
-    return f"{heading(function, program)}\n{OpenCLRenderer(target).render(function, program)}\n"
+    renderer = OpenCLVectorRenderer if target.has_vectors else OpenCLRenderer
+    return f"{heading(function, program)}\n{renderer(target).render(function, program)}\n"
 
 
 def backend(name: str, runtime: Runtime | None = None) -> Backend:

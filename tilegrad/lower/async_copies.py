@@ -36,13 +36,14 @@ def use_async_copies(ast: UOp, target: Target) -> UOp:
     nodes = ast.toposort()
     users = Counter(source for node in nodes for source in node.src)
     shortened = shortened_memories(nodes)
-    copies = {
+    moves = [
         node
         for node in nodes
-        if node.op is Ops.STORE
-        and _is_copy(node, users)
-        and memory_of(node.src[0]) not in shortened
-    }
+        if node.op is Ops.STORE and _is_copy(node) and memory_of(node.src[0]) not in shortened
+    ]
+    # A load may fill several tiles, as where keys are values; nothing else may want it.
+    times = Counter(node.value for node in moves)
+    copies = {node for node in moves if users[node.value] == times[node.value]}
     if not copies:
         return ast
     barriers = _barriers(nodes, {memory_of(store.src[0]) for store in copies})
@@ -58,10 +59,10 @@ def use_async_copies(ast: UOp, target: Target) -> UOp:
     return rebuilt(ast, change, (Ops.STORE, Ops.BARRIER))
 
 
-def _is_copy(store: UOp, users: Counter[UOp]) -> bool:
-    """Whether a store to a tile only moves what a load of its own reads, or zeros."""
+def _is_copy(store: UOp) -> bool:
+    """Whether a store to a tile only moves what a load reads, or zeros."""
     value = store.value
-    if value.op is not Ops.LOAD or users[value] > 1 or store.index.dtype.lanes > 1:
+    if value.op is not Ops.LOAD or store.index.dtype.lanes > 1:
         return False
     pointers = [memory_of(pointer).dtype for pointer in (store.src[0], value.src[0])]
     spaces = [each.space for each in pointers if isinstance(each, Pointer)]

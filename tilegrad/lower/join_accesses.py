@@ -65,18 +65,20 @@ def _runs(
 
 
 def _join_loads(ast: UOp, target: Target) -> UOp:
-    groups: dict[tuple[Key, DType], dict[int, UOp]] = {}
+    # Loads of one element may be several nodes, whose indices are sums in different orders.
+    groups: dict[tuple[Key, DType], dict[int, list[UOp]]] = {}
     nodes = ast.toposort()
     for node in nodes:
         if node.op is Ops.LOAD and node.dtype.lanes == 1 and (found := _key(node)) is not None:
-            groups.setdefault((found[0], node.dtype), {})[found[1]] = node
+            loads = groups.setdefault((found[0], node.dtype), {})
+            loads.setdefault(found[1], []).append(node)
     # load -> (its run, its lane in it)
     member: dict[UOp, tuple[tuple[Key, int, int], int]] = {}
     for (key, dtype), loads in groups.items():
         if len(loads) > 1:
             for first, count in _runs(key, list(loads), dtype, target):
                 for lane in range(count):
-                    member[loads[first + lane]] = (key, first, count), lane
+                    member |= dict.fromkeys(loads[first + lane], ((key, first, count), lane))
     if not member:
         return ast
     joined: dict[tuple[Key, int, int], UOp] = {}

@@ -13,8 +13,10 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from tilegrad.base.config import config
+from tilegrad.base.dtype import dtypes
 from tilegrad.base.trace import PassRecord, trace
 from tilegrad.ir.definition import Stage
+from tilegrad.ir.exact_products import exact_products
 from tilegrad.ir.rules import simplify
 from tilegrad.ir.spec import verify, verify_step
 from tilegrad.ir.uop import UOp
@@ -56,7 +58,18 @@ Step = tuple[str, Pass]
 Note = Callable[[str, State, State], None]
 """Called after each pass with its name, the state before it and the state after it."""
 
+
+def _exact_products(ast: UOp, target: Target) -> UOp:
+    """No product is rounded before it is summed, but of half in kernels without Opts, whose plain
+    text is that of the graph. For processors, Opts have found them so.
+    """
+    has_opts = bool(getattr(ast.arg, "opts", ()))
+    return exact_products(ast, lambda dtype: has_opts or dtype is not dtypes.float16)
+
+
 PASSES: tuple[Step, ...] = (
+    # After all Opts, as TC looks for the products as they were.
+    ("lower.exact_products", _exact_products),
     # Before expand: each unrolled copy would need its own slice of the array.
     ("lower.memory_accumulators", use_memory_accumulators),
     # After memory_accumulators, which test for the first iteration of a loop; before lanes, as

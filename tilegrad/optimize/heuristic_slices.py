@@ -19,6 +19,7 @@ from tilegrad.optimize.block_shaper import BlockShaper
 from tilegrad.optimize.heuristic_products import BUSY, LITTLE, VECTOR
 from tilegrad.optimize.heuristic_rows import divisor
 from tilegrad.optimize.opt import OptOps, axes_of, loop_order
+from tilegrad.optimize.stage import name_of_load
 from tilegrad.target import OTHER_REGISTERS, MatrixUnit
 
 __all__ = ["SliceShaper"]
@@ -229,5 +230,7 @@ class SliceShaper(BlockShaper):
         rows: tuple[int, ...] = (VECTOR // load.dtype.itemsize,)
         if unit is not None and unit.row_bytes:
             rows = (0, unit.row_elements)
-        layout = (load.src[0].arg, tuple(order), *rows)
-        return self.apply(OptOps.STAGE, loop, layout)
+        name = name_of_load(self.ast, load)
+        if name is None:
+            return False
+        return self.apply(OptOps.STAGE, loop, (name, tuple(order), *rows))

@@ -13,6 +13,7 @@ from typing import Any
 from tilegrad.base.dtype import AddressSpace, Pointer
 from tilegrad.base.errors import OptError
 from tilegrad.base.trace import PassRecord, trace
+from tilegrad.ir.exact_products import exact_products
 from tilegrad.ir.op import Axis, Ops
 from tilegrad.ir.queries import memory_of, next_number, points_to
 from tilegrad.ir.ranges import pad_range, replace_ranges
@@ -53,7 +54,7 @@ def start(ast: UOp, target: Target) -> UOp:
     if ast.arg.opts:
         return ast
     if not target.has_locals:
-        ast = _exact_products(ast)
+        ast = exact_products(ast)
         return exact_integers(ast) if target.has_vectors else ast
     ast = without_choices(ast)
     nodes = ast.toposort()
@@ -68,43 +69,6 @@ def start(ast: UOp, target: Target) -> UOp:
         and all(loop in reduction.ranges for reduction in reductions)
     }
     return ast.substitute(mapping)
-
-
-def _exact_products(ast: UOp) -> UOp:
-    """Also of products that are summed only where a condition holds.
-
-    before   REDUCE(CAST(a * b), k, ADD)                    a, b: half
-    after    REDUCE(CAST(a) * CAST(b), k, ADD)
-    """
-    mapping: dict[UOp, UOp] = {}
-    for node in ast.toposort():
-        if node.op is Ops.REDUCE and node.arg is Ops.ADD and node.dtype.is_float:
-            (value, *_) = node.src
-            exact = _exact(value)
-            if exact is not value:
-                mapping[value] = exact
-    return ast.substitute(mapping) if mapping else ast
-
-
-def _exact(value: UOp) -> UOp:
-    """A term of a sum, with its product in the dtype of the sum."""
-    if value.op is Ops.WHERE:
-        condition, *sides = value.src
-        made = [_exact(side) for side in sides]
-        return value if made == sides else condition.where(*made)
-    if value.op is not Ops.CAST:
-        return value
-    dtype, inner = value.dtype, value.src[0]
-    if not inner.dtype.is_float or inner.dtype.itemsize >= dtype.itemsize:
-        return value
-    if inner.op is Ops.MUL:
-        return inner.src[0].cast(dtype) * inner.src[1].cast(dtype)
-    if inner.op is Ops.WHERE:
-        condition, *sides = inner.src
-        made = [_exact(side.cast(dtype)) for side in sides]
-        is_exact = any(new is not side.cast(dtype) for new, side in zip(made, sides))
-        return condition.where(*made) if is_exact else value
-    return value
 
 
 def apply_opts(ast: UOp, opts: Sequence[Opt], target: Target) -> UOp:

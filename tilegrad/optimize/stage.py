@@ -24,7 +24,7 @@ from tilegrad.optimize.overlap import Dimension, dimensions, join
 from tilegrad.optimize.stage_shared import stage_shared
 from tilegrad.target import Target
 
-__all__ = ["name_of_side", "operand_of", "stage"]
+__all__ = ["name_of_load", "name_of_side", "operand_of", "stage"]
 
 # The most vectors of a copy that are unrolled, so that the gate of each is known.
 _MOST_VECTORS = 16
@@ -241,7 +241,7 @@ def operand_of(ast: UOp, name: int, *, is_rounded: bool = False) -> UOp | None:
     sides of what the largest reduction sums (or takes the maximum of, ...), loads and what is
     computed from them; -3 and -4 the same sides before they were cast without loss; -5 and -6 are
     the sides of the next reduction, and so on. With `is_rounded`, a product may be cast before it
-    is summed.
+    is summed, and the sides of the next reductions are those before they were cast without loss.
     """
     nodes = ast.toposort()
     if name >= 0:
@@ -263,6 +263,8 @@ def operand_of(ast: UOp, name: int, *, is_rounded: bool = False) -> UOp | None:
     if not value.op.is_alu or len(value.src) != 2:
         return None
     side = value.src[position] if position < 2 else narrow(value.src[position - 2])
+    if is_rounded and rank:
+        side = narrow(side)
     if any(node.op in (Ops.REDUCE, Ops.AFTER) for node in side.toposort()) or not side.ranges:
         return None
     return side
@@ -272,6 +274,15 @@ def name_of_side(ast: UOp, reduction: UOp, position: int) -> int:
     """What `operand_of` calls a side of what `reduction` combines."""
     rank = _by_size(ast).index(reduction)
     return -1 - position if rank == 0 else -3 - 2 * rank - position
+
+
+def name_of_load(ast: UOp, load: UOp) -> int | None:
+    """What `operand_of` calls a load on a target with blocks: its parameter, or a side of a product
+    where another load reads that, as of attention whose keys are its values.
+    """
+    sides = 2 * len(_by_size(ast)) + 2
+    names = (load.src[0].arg, *range(-1, -1 - sides, -1))
+    return next((x for x in names if operand_of(ast, x, is_rounded=True) is load), None)
 
 
 def _by_size(ast: UOp) -> list[UOp]:

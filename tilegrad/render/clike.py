@@ -402,6 +402,10 @@ class Rendering:
             offset = strip_parentheses(offset)
         return f"({self.text(buffer)}+{offset})"
 
+    def holds_vectors(self, buffer: UOp, dtype: DType) -> bool:
+        """Whether the elements of `buffer` are whole values of `dtype`."""
+        return dtype.lanes == pointer_of(buffer).base.lanes
+
     def access(self, buffer: UOp, index: UOp, dtype: DType) -> str:
         """The element of `buffer` at `index`, or the vector of elements from there."""
         pointer = pointer_of(buffer)

@@ -48,6 +48,7 @@ class Dialect:
         define_whole: the definition of the function that `whole` calls; C leaves a cast of what is
             out of range undefined.
         has_vector_arithmetic: whether operators work on whole vectors.
+        combines_by_lane: whether memory is combined with one element at a time.
         shields_short_floats: whether half and bfloat16 convert implicitly to several types, so that
             a cast to another than float must go through float.
         keeps_excess: whether half arithmetic may be done, and kept, in float.
@@ -84,6 +85,7 @@ class Dialect:
     whole: str = "{stem}_of_{source}({value})"
     define_whole: str = ""
     has_vector_arithmetic: bool = False
+    combines_by_lane: bool = False
     shields_short_floats: bool = False
     keeps_excess: bool = False
     wraps_integers: bool = False

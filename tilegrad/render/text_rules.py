@@ -19,7 +19,7 @@ from tilegrad.render.clike import Rendering, gated_statement, lane, strip_parent
 from tilegrad.render.dialect import OPERATORS
 from tilegrad.render.inline import real, refuse_shared, value_of
 
-__all__ = ["C_RULES"]
+__all__ = ["C_RULES", "is_split", "load_lanes", "store_lanes", "wrapping_type"]
 
 _CHAINS = frozenset({Ops.ADD, Ops.MUL, Ops.XOR})
 # C computes in int what is narrower than int, so these may leave their dtype.
@@ -96,7 +96,7 @@ def wrap_around(u: UOp, ctx: Rendering) -> str | None:
         before   a*b+c
         after    (int)((unsigned int)a*(unsigned int)b+(unsigned int)c)
     """
-    if ctx.dialect.wraps_integers or (dtype := _wrapping_type(u)) is None:
+    if ctx.dialect.wraps_integers or (dtype := wrapping_type(u)) is None:
         return None
     if u.dtype.lanes > 1 and not ctx.dialect.has_vector_arithmetic:
         return None
@@ -109,7 +109,7 @@ def wrap_around(u: UOp, ctx: Rendering) -> str | None:
     return f"({ctx.type(u.dtype)}){OPERATORS[u.op].format(*texts)}"
 
 
-def _wrapping_type(u: UOp) -> DType | None:
+def wrapping_type(u: UOp) -> DType | None:
     """The unsigned type in which to compute `u`; None where C's own type holds the result."""
     if not u.dtype.is_int:
         return None
@@ -149,7 +149,7 @@ def _unsigned(source: UOp, dtype: DType, ctx: Rendering) -> str:
         return f"{value.arg}u"
     text, signed = ctx.text(source), f"({ctx.type(source.dtype)})"
     if value.op in _WRAPPING and source.dtype.itemsize == dtype.itemsize:
-        if _wrapping_type(value) is dtype and text.startswith(f"{signed}("):
+        if wrapping_type(value) is dtype and text.startswith(f"{signed}("):
             return text.removeprefix(signed)
     return f"({ctx.type(dtype)}){text}" if text.isidentifier() else _cast_to(dtype, text, ctx)
 
@@ -270,7 +270,7 @@ def pick(u: UOp, ctx: Rendering) -> str:
     return ctx.stacked([lane(vector, number) for number in u.arg])
 
 
-def _is_split(u: UOp, value: UOp, gate: tuple[UOp, ...], ctx: Rendering) -> bool:
+def is_split(u: UOp, value: UOp, gate: tuple[UOp, ...], ctx: Rendering) -> bool:
     """Whether a load or store of a vector must be done lane by lane."""
     has_lane_gate = bool(gate) and gate[0].dtype.lanes > 1
     return value.dtype.lanes > 1 and (has_lane_gate or not ctx.is_accessible(u.src[0], value.dtype))
@@ -280,21 +280,49 @@ def _lane_index(index: UOp, number: int) -> UOp:
     return index + number if number else index
 
 
+def load_lanes(u: UOp, ctx: Rendering) -> str:
+    """The load of a vector, element by element."""
+    buffer, index, *rest = u.src
+    for source in rest:
+        ctx.atom(source)
+    lanes = [
+        UOp(
+            Ops.LOAD,
+            u.dtype.scalar,
+            (buffer, _lane_index(index, number), *(lane(source, number) for source in rest)),
+        )
+        for number in range(u.dtype.lanes)
+    ]
+    return ctx.stacked(lanes)
+
+
+def store_lanes(u: UOp, ctx: Rendering) -> str:
+    """The store of a vector, element by element."""
+    buffer, index, *values = u.src
+    for source in values:
+        ctx.atom(source)
+    return "\n".join(
+        ctx.text(
+            UOp(
+                Ops.STORE,
+                dtypes.void,
+                (
+                    buffer,
+                    _lane_index(index, number),
+                    *(lane(source, number) for source in values),
+                ),
+                u.arg,
+            )
+        )
+        for number in range(values[0].dtype.lanes)
+    )
+
+
 def load(u: UOp, ctx: Rendering) -> str:
     """A gate is asked first, so that nothing outside is read: `(gate?*(data1+gidx0):0.0f)`."""
     buffer, index, *rest = u.src
-    if _is_split(u, u, tuple(rest[1:]), ctx):
-        for source in rest:
-            ctx.atom(source)
-        lanes = [
-            UOp(
-                Ops.LOAD,
-                u.dtype.scalar,
-                (buffer, _lane_index(index, number), *(lane(source, number) for source in rest)),
-            )
-            for number in range(u.dtype.lanes)
-        ]
-        return ctx.stacked(lanes)
+    if is_split(u, u, tuple(rest[1:]), ctx):
+        return load_lanes(u, ctx)
     text = ctx.access(buffer, index, u.dtype)
     if not rest:
         return text
@@ -305,26 +333,12 @@ def load(u: UOp, ctx: Rendering) -> str:
 def store(u: UOp, ctx: Rendering) -> str:
     buffer, index, value, *gate = u.src
     has_combine = u.arg is not None
-    is_native = ctx.dialect.has_vector_arithmetic and u.arg is not Ops.MAX
+    dialect = ctx.dialect
+    is_native = dialect.has_vector_arithmetic and u.arg is not Ops.MAX
+    is_native = is_native and not dialect.combines_by_lane
     splits_combine = has_combine and value.dtype.lanes > 1 and not is_native
-    if splits_combine or _is_split(u, value, tuple(gate), ctx):
-        for source in (value, *gate):
-            ctx.atom(source)
-        return "\n".join(
-            ctx.text(
-                UOp(
-                    Ops.STORE,
-                    dtypes.void,
-                    (
-                        buffer,
-                        _lane_index(index, number),
-                        *(lane(source, number) for source in (value, *gate)),
-                    ),
-                    u.arg,
-                )
-            )
-            for number in range(value.dtype.lanes)
-        )
+    if splits_combine or is_split(u, value, tuple(gate), ctx):
+        return store_lanes(u, ctx)
     target = ctx.access(buffer, index, value.dtype)
     text = combine(u, target, ctx) if has_combine else f"{target} = {ctx.text(value)};"
     if not gate:

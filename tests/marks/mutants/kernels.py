@@ -87,10 +87,10 @@ MUTANTS: dict[str, Mutant] = {
         "        if arity is not None and len(node.src) < 0:\n",
     ),
     "M9.1": Mutant(
-        "products of halves are made in float on targets with blocks too",
-        _OPTS,
-        "    if not target.has_locals:\n        ast = _exact_products(ast)\n",
-        "    ast = _exact_products(ast)\n    if not target.has_locals:\n",
+        "products of halves are made in float in kernels without Opts too",
+        "tilegrad/lower/lower.py",
+        "lambda dtype: has_opts or dtype is not dtypes.float16",
+        "lambda dtype: True",
     ),
     "M9.2": Mutant(
         "TC=2 uses the unit, as TC=1 does",
