@@ -146,7 +146,6 @@ class Ready:
         self._plan, self._load = weakref.ref(plan), load
         kernels = [each.kernel for each in launches]
         self._count = len(kernels)
-        self._runs = 0
         self._costs = _Costs(
             sum(each.ops for each in kernels if each.costs is None),
             sum(each.mem for each in kernels if each.costs is None),
@@ -171,6 +170,8 @@ class Ready:
         self._calls: dict[bool, Any] = {}
         # Of work that may be small, the least time of the first runs.
         self._least_s, self._timed = math.inf, 0
+        # A function was written for the kernels before these.
+        self._runs = 0
         self._run: PlanRun = self._run_at_first
 
     def renew(self) -> None:
@@ -247,7 +248,7 @@ class Ready:
     def _run_at_first(self, inputs: Sequence[Buffer], variables: Mapping[str, int]) -> list[Buffer]:
         """As `run`, until a function is written for it."""
         self._runs += 1
-        if self._runs == _OFTEN:
+        if self._runs >= _OFTEN:
             self._write()
         return self._run_by_loops(inputs, variables)
 
@@ -291,14 +292,13 @@ class Ready:
 
     def _write(self) -> None:
         """From now on a function that is written for this plan runs it."""
+        launches = self._launches
         if self._costs.of_lengths:
             self._costs_at = eval(f"lambda v: {self._costs.text()}")
         if self._memory.is_sized:
             self._memory.write()
         texts = self._texts()
         ops, mem = self._costs[:2]
-        # The time of kernels in short shapes is measured.
-        is_short = self._patience_s < math.inf
         is_always_small = ops <= _SMALL_OPS and mem <= _SMALL_BYTES and not self._costs.of_lengths
         blocks = self._fixed
         text = RunText(
@@ -309,11 +309,15 @@ class Ready:
             self._memory.at,
             self._memory.count,
             self._memory.result_count,
-            self.call(True) if is_always_small and not self._copies and not is_short else None,
+            self.call(True) if is_always_small and not self._copies else None,
             (ops, mem, self._count),
+            self._spend if self._patience_s < math.inf else None,
             self._launch,
         )
         self._run = written_run(text, self._allocator, self._run_by_loops)
+        if self._launches is not launches:
+            # Another thread has brought better kernels meanwhile.
+            self._run = self._run_at_first
 
     def _table(self, inputs: Sequence[Buffer], handles: Sequence[Any]) -> dict[int, Any]:
         """The memory of each buffer of the plan, by position."""
@@ -364,6 +368,10 @@ class Ready:
             self._timed += 1
             self._least_s = min(self._least_s, spent)
         report.count(ops, mem, spent, self._count)
+        self._spend(spent)
+
+    def _spend(self, spent: float) -> None:
+        """Kernels in short shapes have run for some seconds."""
         self._patience_s -= spent
         if self._patience_s < 0:
             self._patience_s = math.inf
