@@ -16,7 +16,8 @@ import numpy as np
 import pytest
 
 from tests.fresh import forget
-from tilegrad import Context, Tensor, jit
+from tests.schedule.plans import kernel_of
+from tilegrad import Context, Device, Tensor, jit
 from tilegrad.base.recent import Recent
 from tilegrad.engine.build import background, pipeline, workers
 from tilegrad.engine.plans import plans
@@ -102,6 +103,17 @@ def test_better_kernels_come_when_the_plan_has_run_long(monkeypatch: pytest.Monk
     assert plan.ready[0]._run != plan.ready[0]._run_at_first
     for each in (found[:4], found[4:]):
         assert all(np.array_equal(one, other) for one, other in zip(each, after))
+
+
+def test_short_ones_are_compiled_sooner() -> None:
+    """Their text has a longer way to the same code."""
+    backend = Device["CPU"]
+    ast = kernel_of(Tensor.empty(128, 96) @ Tensor.empty(96, 160), backend.target)
+    short, best = [
+        pipeline.render_ast(ast, backend, "key", is_short=is_short) for is_short in (True, False)
+    ]
+    assert short.kernel.lines and not best.kernel.lines
+    assert "freeze" in short.source and "freeze" not in best.source
 
 
 def test_a_plan_waits_as_long_as_its_kernels_take(monkeypatch: pytest.MonkeyPatch) -> None:
