@@ -86,7 +86,8 @@ def _improve(wanted: weakref.ref[Plan], runner: Renewable) -> None:
                 break
             made |= {key: store_kernel(kernel) for key, kernel in given.items()}
         plan = wanted()
-        if plan is not None:
+        # Without any it would only wait and ask again.
+        if plan is not None and made:
             plan.use(made)
             runner.renew()
 
