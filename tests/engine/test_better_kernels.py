@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.fresh import forget, forget_others
+from tests.fresh import forget, forget_others, skip_if_edited
 from tests.schedule.plans import kernel_of
 from tilegrad import Context, Device, Tensor, jit
 from tilegrad.base.recent import Recent
@@ -33,6 +33,7 @@ b = np.random.default_rng(2).normal(size=(96, 160)).astype(np.float32)
 @pytest.fixture(autouse=True)
 def alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
     """A process that has planned nothing yet, with one helper that it may start."""
+    skip_if_edited()
     forget()
     forget_others(monkeypatch)
     # A helper that another test has left may have been started as that one had it.
