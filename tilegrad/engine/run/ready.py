@@ -132,9 +132,9 @@ class Ready:
     """A plan on one device. `backend` is what the device was then."""
 
     __slots__ = (
-        "_allocator", "_calls", "_copies", "_costs", "_costs_at", "_count", "_fixed", "_inputs",
-        "_launches", "_least_s", "_load", "_memory", "_offsets", "_outputs", "_own", "_patience_s",
-        "_picks", "_plan", "_run", "_runs", "_shared", "_timed", "backend",
+        "_allocator", "_calls", "_copies", "_costs", "_costs_at", "_count", "_first", "_fixed",
+        "_inputs", "_launches", "_least_s", "_load", "_memory", "_offsets", "_outputs", "_own",
+        "_patience_s", "_picks", "_plan", "_run", "_runs", "_shared", "_timed", "backend",
     )  # fmt: skip
 
     def __init__(
@@ -153,6 +153,7 @@ class Ready:
         )
         self._costs_at: Any = self._costs.at
         self._picks: list[Pick] = [pick for each in launches for pick in each.picks]
+        self._first: PlanRun = self._run_at_first
         self._assign_inputs(plan)
         self._assign_own_memory(plan)
         self._use(launches)
@@ -172,7 +173,7 @@ class Ready:
         self._least_s, self._timed = math.inf, 0
         # A function was written for the kernels before these.
         self._runs = 0
-        self._run: PlanRun = self._run_at_first
+        self._run: PlanRun = self._first
 
     def renew(self) -> None:
         """Run the kernels that the plan has by now."""
@@ -317,7 +318,7 @@ class Ready:
         self._run = written_run(text, self._allocator, self._run_by_loops)
         if self._launches is not launches:
             # Another thread has brought better kernels meanwhile.
-            self._run = self._run_at_first
+            self._run = self._first
 
     def _table(self, inputs: Sequence[Buffer], handles: Sequence[Any]) -> dict[int, Any]:
         """The memory of each buffer of the plan, by position."""
