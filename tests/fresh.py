@@ -14,6 +14,7 @@ import pytest
 
 from tilegrad import Tensor
 from tilegrad.base.recent import Recent
+from tilegrad.engine.build.pipeline import sources_digest
 from tilegrad.engine.realize import bindings, slice_offsets
 from tilegrad.grad import derivative_templates as grad_templates
 from tilegrad.tensor.calls import template_table
@@ -22,7 +23,7 @@ from tilegrad.tensor.handle import living, waiting
 from tilegrad.tensor.spectral import fourier
 from tilegrad.tensor.storage import running, short_reads
 
-__all__ = ["forget", "forget_others"]
+__all__ = ["forget", "forget_others", "skip_if_edited"]
 
 # Where results of the user's calls are kept. What stages of the compiler know of their rules
 # depends on no graph.
@@ -86,3 +87,11 @@ def forget_others(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(short_reads, "with_variables", living.Some())
     monkeypatch.setattr(running, "_waiting", weakref.WeakKeyDictionary())
     monkeypatch.setattr(waiting.this_thread, "pool", waiting.Pool())
+
+
+def skip_if_edited() -> None:
+    """Leave out a test that asks a helper process, where a file of the compiler was edited since
+    this process began: the helper has other sources, and makes nothing for it.
+    """
+    if sources_digest() != sources_digest.__wrapped__():
+        pytest.skip("the sources were edited since this process began")

@@ -94,6 +94,7 @@ def test_what_comes_once_pushes_nothing_out() -> None:
 
 # Every table of a module that may be written to, and what bounds it.
 BOUNDED = {
+    "engine/build/workers.py _behind": "one process",
     "engine/build/workers.py _helpers": "processes, one less than there are cores",
     "engine/build/workers.py _parents": "helpers of the process that was forked",
     "base/dtype.py _pointers": "weak: the pointers that are alive",

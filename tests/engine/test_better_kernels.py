@@ -8,14 +8,16 @@ import subprocess
 import sys
 import threading
 import time
+import weakref
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from tests.fresh import forget
-from tilegrad import Context, Tensor, jit
+from tests.fresh import forget, forget_others, skip_if_edited
+from tests.schedule.plans import kernel_of
+from tilegrad import Context, Device, Tensor, jit
 from tilegrad.base.recent import Recent
 from tilegrad.engine.build import background, pipeline, workers
 from tilegrad.engine.plans import plans
@@ -31,21 +33,25 @@ b = np.random.default_rng(2).normal(size=(96, 160)).astype(np.float32)
 @pytest.fixture(autouse=True)
 def alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
     """A process that has planned nothing yet, with one helper that it may start."""
+    skip_if_edited()
     forget()
+    forget_others(monkeypatch)
+    # A helper that another test has left may have been started as that one had it.
+    workers.end()
     for module in (background, plans):
         monkeypatch.setattr(module, "count_of_helpers", lambda: 1)
     monkeypatch.setattr(plans, "_plans", Recent(lambda: 4096))
     monkeypatch.setattr(pipeline, "_kernels", Recent(lambda: 4096))
     monkeypatch.setattr(bindings, "_bindings", {})
-    # A thread that another test has left may have the helpers.
-    monkeypatch.setattr(workers, "_in_use", threading.Lock())
+    # A thread that another test has left may be about its plan.
+    monkeypatch.setattr(better_kernels, "_one_plan", threading.Lock())
     with Context(CACHE=str(tmp_path), TEMPLATES=1, SEGMENTS=1, SIZES=1, SHORT=1):
         yield
     workers.end()
 
 
 class Ended(threading.Event):
-    """Set when the plan has what could be made."""
+    """Set when the plan has better kernels."""
 
     def renew(self) -> None:
         self.set()
@@ -85,7 +91,6 @@ def check(found: list[np.ndarray]) -> None:
         assert np.allclose(each, wanted, rtol=1e-4, atol=1e-3)
 
 
-@pytest.mark.nightly  # It waits for a helper process, for which a full machine has no time.
 def test_better_kernels_come_when_the_plan_has_run_long(monkeypatch: pytest.MonkeyPatch) -> None:
     found = list(steps(4))
     plan = last_plan()
@@ -98,8 +103,21 @@ def test_better_kernels_come_when_the_plan_has_run_long(monkeypatch: pytest.Monk
     wait_for(lambda: plan.ready[0]._patience_s == math.inf)
     after = list(steps(30))
     check(after)
+    # A function was written for them, too.
+    assert plan.ready[0]._run != plan.ready[0]._run_at_first
     for each in (found[:4], found[4:]):
         assert all(np.array_equal(one, other) for one, other in zip(each, after))
+
+
+def test_short_ones_are_compiled_sooner() -> None:
+    """Their text has a longer way to the same code."""
+    backend = Device["CPU"]
+    ast = kernel_of(Tensor.empty(128, 96) @ Tensor.empty(96, 160), backend.target)
+    short, best = [
+        pipeline.render_ast(ast, backend, "key", is_short=is_short) for is_short in (True, False)
+    ]
+    assert short.kernel.lines and not best.kernel.lines
+    assert "freeze" in short.source and "freeze" not in best.source
 
 
 def test_a_plan_waits_as_long_as_its_kernels_take(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -173,16 +191,53 @@ def test_a_helper_that_dies_leaves_the_plan_as_it_is(monkeypatch: pytest.MonkeyP
     workers.end()
 
     class Dead(workers.Helper):
-        def __init__(self, rehearses: bool) -> None:
-            super().__init__(rehearses)
+        def __init__(self, rehearses: bool, *, is_behind: bool = False) -> None:
+            super().__init__(rehearses, is_behind=is_behind)
             self.process.kill()
 
     monkeypatch.setattr(workers, "Helper", Dead)
     before = plan.steps
-    better_kernels.begin(plan, ended)
-    assert ended.wait(60)
+    better_kernels._improve(weakref.ref(plan), ended)
+    assert not ended.is_set()
     assert plan.steps == before
     assert all(np.array_equal(one, other) for one, other in zip(first, steps(4)))
+
+
+def test_a_plan_that_is_given_up_gets_no_better_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[int] = []
+    monkeypatch.setattr(workers, "behind", lambda: asked.append(1))
+    list(steps(4))
+    plan = last_plan()
+    ended, others = Ended(), threading.enumerate()
+    with better_kernels._one_plan:
+        better_kernels.begin(plan, ended)
+        (thread,) = [
+            each
+            for each in threading.enumerate()
+            if each.name == "tilegrad better kernels" and each not in others
+        ]
+        known = weakref.ref(plan)
+        del plan
+        plans._plans.clear()
+        bindings._bindings.clear()
+        forget()
+        assert known() is None
+    thread.join(60)
+    assert not thread.is_alive() and not asked and not ended.is_set()
+
+
+@pytest.mark.skipif(os.name != "posix", reason="no priorities")
+def test_they_are_made_behind_what_waits() -> None:
+    """In this session, as Linux may heed a priority only there, but beyond the reach of Ctrl-C."""
+    (behind,) = workers.behind()._helpers
+    workers.begin(1)
+    (usual,) = workers._helpers
+    wait_for(lambda: behind.is_loaded and usual.is_loaded)
+    priorities = [os.getpriority(os.PRIO_PROCESS, each.process.pid) for each in (behind, usual)]
+    assert priorities[0] > priorities[1] or priorities == [19, 19]
+    assert os.getsid(behind.process.pid) == os.getsid(0)
+    assert os.getpgid(behind.process.pid) == behind.process.pid
+    assert (*workers.behind()._helpers,) == (behind,)
 
 
 def test_several_threads_run_a_plan_whose_kernels_are_replaced() -> None:
@@ -222,7 +277,7 @@ if len(sys.argv) > 1:
     import threading
     class Done(threading.Event):
         renew = threading.Event.set
-    for plan in every:
+    for plan in [each for each in every if each.short_kernels()]:
         done = Done()
         better_kernels.begin(plan, done)
         done.wait()

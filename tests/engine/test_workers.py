@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.fresh import skip_if_edited
 from tests.schedule.plans import plan
 from tilegrad import Context, Device, Tensor
 from tilegrad.base.recent import Recent
@@ -44,6 +45,7 @@ def here(job: Job) -> CompiledKernel:
 @pytest.fixture
 def helpers() -> Iterator[Helpers]:
     """One helper of its own, loaded."""
+    skip_if_edited()
     workers.end()
     with workers.taken(1) as found:
         assert found is not None

@@ -11,7 +11,7 @@ from tests.schedule.plans import kernel_of
 from tilegrad import Tensor
 from tilegrad.device.processors import AARCH64, Processor
 from tilegrad.engine.program.stages import to_program
-from tilegrad.render.llvm import LLVMRenderer
+from tilegrad.render.llvm import LLVMRenderer, with_opaque_counters
 
 # Its registers have 64 bytes on any host.
 WIDE: Processor = AARCH64["sve512"]
@@ -39,6 +39,17 @@ def test_every_value_is_used(make: object) -> None:
     seen = Counter(re.findall(r"%[\w.]+", text))
     made = re.findall(r"^  (%[\w.]+) = ", text, re.MULTILINE)
     assert [name for name in made if seen[name] == 1] == []
+
+
+def test_an_opaque_counter_is_another_name_and_nothing_else() -> None:
+    text = text_of(convolution())
+    made = with_opaque_counters(text)
+    counters = re.findall(r"^  %i(\d+) = phi", text, re.MULTILINE)
+    assert len(counters) > 2
+    seen = Counter(re.findall(r"%[\w.]+", made))
+    assert all(seen[f"%p{number}"] == 2 for number in counters)
+    assert re.findall(r"= freeze i\d+ %p(\d+)\n", made) == counters
+    assert re.sub(r"  %i\d+ = freeze .*\n", "", made).replace("%p", "%i") == text
 
 
 def test_a_block_computes_an_address_once() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from types import FunctionType
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 
 import tilegrad.torch as torch
 from tests.engine.test_price import in_a_process
+from tests.fresh import forget
 from tilegrad import Context
 from tilegrad.base.trace import counters
 from tilegrad.tensor.handle import waiting
@@ -446,17 +448,20 @@ def _plans_of_a_text(tokens: int) -> list[int]:
     return plans
 
 
-def test_a_text_that_grows_unread_has_one_plan_for_all_its_lengths() -> None:
+def test_a_text_that_grows_unread_has_one_plan_for_all_its_lengths(tmp_path: Path) -> None:
     """Each step runs before the next one, whose graph would have each length in it."""
-    with Context(TEMPLATES=1, SEGMENTS=1):
+    forget()
+    # A cache that an earlier run has filled would leave nothing to plan.
+    with Context(CACHE=str(tmp_path), TEMPLATES=1, SEGMENTS=1, SIZES=1):
         plans = _plans_of_a_text(40)
     assert plans[-1] > plans[0], "the loop runs before it is read"
     assert plans[-1] == plans[11]
 
 
-def test_the_first_step_over_data_that_was_drawn_is_the_second() -> None:
+def test_the_first_step_over_data_that_was_drawn_is_the_second(tmp_path: Path) -> None:
     """What a program draws by itself is memory when it is made, as parameters are."""
-    with Context(TEMPLATES=1, SEGMENTS=1):
+    forget()
+    with Context(CACHE=str(tmp_path), TEMPLATES=1, SEGMENTS=1):
         layers = nn.Sequential(nn.Linear(20, 33), nn.ReLU(), nn.Linear(33, 3))
         optimizer = torch.optim.Adam(layers.parameters(), lr=1e-3)
         x, y = torch.randn(37, 20), torch.randint(0, 3, (37,))

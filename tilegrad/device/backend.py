@@ -41,6 +41,8 @@ class Backend:
         hardware: what the device is called by its maker; empty where there is nothing to add.
         assembly: source text -> the instructions, to read; None where only the binary is known.
         compiles_unlocked: whether `compile` may run in any thread, and does not hold Python's lock.
+        sooner: source text -> that of the same function, compiled sooner into code that may be a
+            little slower, for kernels that others will replace; None where there is no such.
     """
 
     name: str
@@ -53,6 +55,7 @@ class Backend:
     hardware: str = ""
     assembly: Callable[[str], str] | None = None
     compiles_unlocked: bool = False
+    sooner: Callable[[str], str] | None = None
     _allocators: list[LRUAllocator] = field(default_factory=list, repr=False)
 
     @property

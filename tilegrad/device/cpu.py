@@ -384,6 +384,11 @@ def backend(name: str, runtime: Runtime | None = None) -> Backend:
         )
         return renderer.render(function, list(program))
 
+    def sooner(text: str) -> str:
+        from tilegrad.render.llvm import with_opaque_counters
+
+        return with_opaque_counters(text)
+
     def processor() -> tuple[str, str, str]:
         from tilegrad.compile.llvm import host_target
 
@@ -418,6 +423,7 @@ def backend(name: str, runtime: Runtime | None = None) -> Backend:
         spills=spills,
         assembly=listing,
         compiles_unlocked=True,
+        sooner=sooner,
     )
 
 

@@ -29,19 +29,30 @@ _START = "import sys; sys.path[:] = {!r}; from {} import main; main()"
 
 
 def start_child(
-    module: str, *, env: Mapping[str, str] | None = None, shows_errors: bool = False
+    module: str,
+    *,
+    env: Mapping[str, str] | None = None,
+    shows_errors: bool = False,
+    is_behind: bool = False,
 ) -> subprocess.Popen[bytes]:
-    """A process that runs `main` of `module`, with pipes as its standard input and output.
+    """A process that runs `main` of `module`, with pipes as its standard input and output. One that
+    `is_behind` gets little of a core that others want.
 
     Raises OSError where it cannot be started.
     """
+    # Ctrl-C is for this process, which then ends its children. Linux may share the processor
+    # between sessions first, and heeds a priority only within one.
+    has_group = is_behind and os.name == "posix"
+    # What Windows alone has.
+    low = getattr(subprocess, "IDLE_PRIORITY_CLASS", 0) if is_behind else 0
     return subprocess.Popen(
         [sys.executable, "-c", _START.format([*map(str, sys.path)], module)],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=None if shows_errors else subprocess.DEVNULL,
-        # Ctrl-C is for this process, which then ends its children.
-        start_new_session=True,
+        start_new_session=not has_group,
+        process_group=0 if has_group else None,
+        creationflags=low,
         env=env,
     )
 

@@ -321,6 +321,8 @@ def render_kernel(
     function = shaped.function
     counters.renders += 1
     source = backend.render(function, program)
+    if shaped.is_short and backend.sooner is not None:
+        source = backend.sooner(source)
     record = trace.get()
     if record is not None:
         record.append(PassRecord("render", program, source, device=backend.name))

@@ -27,10 +27,12 @@ from tilegrad.base.trace import counters
 from tilegrad.engine.build.pipeline import CompiledKernel, Job, kernel_from
 from tilegrad.engine.child import end_children, read_message, start_child, write_message
 
-__all__ = ["Helper", "Helpers", "begin", "end", "taken"]
+__all__ = ["Helper", "Helpers", "begin", "behind", "end", "taken"]
 
 # When this process has nothing left to do, a helper that gives nothing for so long is given up.
 _PATIENCE_S = 60.0
+# The same for one that is behind, which may get little of a busy machine.
+_PATIENCE_BEHIND_S = 600.0
 # Kernels from which on a plan is shared with helpers that are not loaded yet, and that are.
 _WORTH_STARTING, _WORTH_SHARING = 8, 2
 
@@ -99,30 +101,33 @@ class _SharedJobs:
             return is_made or all(helper.has_ended for helper in helpers)
 
         with self._changed:
-            self._changed.wait_for(is_over, _PATIENCE_S)
+            self._changed.wait_for(is_over, _PATIENCE_BEHIND_S)
 
-    def late(self) -> list[Helper]:
+    def late(self, patience_s: float = _PATIENCE_S) -> list[Helper]:
         """The helpers that have not given what they took, after some patience."""
 
         def left() -> list[Helper]:
             return [helper for helper, count in self._outstanding.items() if count]
 
         with self._changed:
-            self._changed.wait_for(lambda: not left(), _PATIENCE_S)
+            self._changed.wait_for(lambda: not left(), patience_s)
             return left()
 
 
 class Helper:
     """A process that makes kernels, and the thread that gives it jobs and takes what it made. It
-    rehearses if there is time before the first job (engine.build.rehearsal).
+    rehearses if there is time before the first job (engine.build.rehearsal). One that `is_behind`
+    works for nobody who waits, and leaves the cores to others.
 
     Raises OSError where no process can be started.
     """
 
-    def __init__(self, rehearses: bool) -> None:
-        self.process: subprocess.Popen[bytes] = start_child("tilegrad.engine.build.worker")
+    def __init__(self, rehearses: bool, *, is_behind: bool = False) -> None:
+        self.process: subprocess.Popen[bytes] = start_child(
+            "tilegrad.engine.build.worker", is_behind=is_behind
+        )
         assert self.process.stdin is not None
-        write_message(self.process.stdin, {"rehearses": rehearses})
+        write_message(self.process.stdin, {"rehearses": rehearses, "is_behind": is_behind})
         self.is_loaded = self.has_ended = False
         self._waiting: SimpleQueue[_SharedJobs] = SimpleQueue()
         threading.Thread(target=self._serve, name="tilegrad worker", daemon=True).start()
@@ -246,10 +251,14 @@ class Helpers:
         self._serve(shared)
         shared.wait(self._helpers)
         shared.close()
+        for helper in shared.late(0.0):
+            end_children(helper.process)
         return dict(shared.done)
 
 
 _helpers: list[Helper] = []
+# The one that is behind, if there is one.
+_behind: list[Helper] = []
 _changes = held_at_fork(threading.Lock(), 45)
 _in_use = threading.Lock()
 
@@ -285,11 +294,22 @@ def taken(count: int) -> Iterator[Helpers | None]:
         in_use.release()
 
 
+def behind() -> Helpers:
+    """A process for kernels that nobody waits for; none where none can be started."""
+    with _changes:
+        _behind[:] = [helper for helper in _behind if not helper.has_ended]
+        with contextlib.suppress(OSError):
+            if not _behind:
+                _behind.append(Helper(rehearses=False, is_behind=True))
+        return Helpers(_behind)
+
+
 def end() -> None:
     """End the helpers, whatever they do."""
     with _changes:
-        end_children(*(helper.process for helper in _helpers))
+        end_children(*(helper.process for helper in (*_helpers, *_behind)))
         _helpers.clear()
+        _behind.clear()
 
 
 # What a fork copies of its parent's helpers, which are none of its own.
@@ -298,10 +318,11 @@ _parents: list[Helper] = []
 
 def _forget() -> None:
     global _in_use
-    for helper in _helpers:
-        helper.process.returncode = 0
-    _parents.extend(_helpers)
-    _helpers.clear()
+    for helpers in (_helpers, _behind):
+        for helper in helpers:
+            helper.process.returncode = 0
+        _parents.extend(helpers)
+        helpers.clear()
     _in_use = threading.Lock()
 
 

@@ -3,8 +3,9 @@
 A first call waits for its kernels, and the best shapes of products and convolutions have two or
 three times the text of shapes that are hardly slower. So the first ones are short, but for captures
 (`optimize.heuristic.short_shape`). Once a plan has run for as long as its better kernels take to be
-made, a helper process (`engine.build.workers`) makes them beside it, and the next run has them: in
-the end a program has lost no more than twice what it would have lost by the better choice.
+made, a helper process of low priority (`engine.build.workers.behind`) makes them beside it, and the
+next run has them: in the end a program has lost no more than twice what it would have lost by the
+better choice. A plan that is given up meanwhile gets none.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import contextlib
 import contextvars
 import os
 import threading
-import time
+import weakref
 from collections.abc import Sequence
 from typing import Protocol
 
@@ -28,9 +29,8 @@ __all__ = ["Renewable", "begin", "patience_s"]
 # Seconds to lower and compile a line of source (the first step of DDPM's U-Net: 110,000 lines in
 # 13.6 s), and how many lines a best shape has for one of a short shape (there 2.4).
 _LINE_S, _LONGER = 0.12e-3, 2.4
-# Kernels that are made in one go. A plan that is made meanwhile has no helper.
+# Kernels that are made in one go, after which somebody must still want them.
 _AT_ONCE = 4
-_PAUSE_S, _PAUSES = 0.2, 300
 
 # One plan at a time. A fork does not wait for it.
 _one_plan = threading.Lock()
@@ -52,45 +52,50 @@ def begin(plan: Plan, runner: Renewable) -> None:
     """Let a helper make the better kernels of a plan; `runner` is renewed when the plan has them,
     by another thread.
     """
-    work = contextvars.copy_context().run
-    name = "tilegrad better kernels"
-    threading.Thread(target=work, name=name, args=(_improve, plan, runner), daemon=True).start()
+    threading.Thread(
+        target=contextvars.copy_context().run,
+        name="tilegrad better kernels",
+        args=(_improve, weakref.ref(plan), runner),
+        daemon=True,
+    ).start()
 
 
-def _improve(plan: Plan, runner: Renewable) -> None:
+def _improve(wanted: weakref.ref[Plan], runner: Renewable) -> None:
     one_plan = _one_plan
     # What fails here leaves the plan as it is.
     with one_plan, contextlib.suppress(TilegradError, ImportError, OSError):
+        plan = wanted()
+        if plan is None:
+            return
         short = plan.short_kernels()
+        del plan
         made: dict[str, CompiledKernel] = {}
-        jobs: list[Job] = []
-        for key, (device, kernel) in short.items():
+        missing: list[str] = []
+        for key in short:
             found = recall_kernel(key)
             if found is not None:
                 made[key] = found
             else:
-                jobs.append(_job(key, device, kernel))
-        for at in range(0, len(jobs), _AT_ONCE):
-            made |= _made(jobs[at : at + _AT_ONCE])
-        plan.use(made)
-        runner.renew()
+                missing.append(key)
+        for at in range(0, len(missing), _AT_ONCE):
+            if wanted() is None:
+                return
+            jobs = [_job(key, *short[key]) for key in missing[at : at + _AT_ONCE]]
+            given = workers.behind().make_beside(jobs)
+            if not given:
+                break
+            made |= {key: store_kernel(kernel) for key, kernel in given.items()}
+        plan = wanted()
+        # Without any it would only wait and ask again.
+        if plan is not None and made:
+            plan.use(made)
+            runner.renew()
 
 
 def _job(key: str, device: str, kernel: CompiledKernel) -> Job:
     from tilegrad.ir.text import parse
 
     return Job(key, parse(kernel.graph), Device[device].name)
-
-
-def _made(jobs: Sequence[Job]) -> dict[str, CompiledKernel]:
-    """The kernels that a helper makes of some jobs."""
-    for _ in range(_PAUSES):
-        with workers.taken(1) as helpers:
-            if helpers is not None:
-                found = helpers.make_beside(jobs)
-                return {key: store_kernel(kernel) for key, kernel in found.items()}
-        time.sleep(_PAUSE_S)
-    return {}
 
 
 def _forget() -> None:

@@ -132,9 +132,9 @@ class Ready:
     """A plan on one device. `backend` is what the device was then."""
 
     __slots__ = (
-        "_allocator", "_calls", "_copies", "_costs", "_costs_at", "_count", "_fixed", "_inputs",
-        "_launches", "_least_s", "_load", "_memory", "_offsets", "_outputs", "_own", "_patience_s",
-        "_picks", "_plan", "_run", "_runs", "_shared", "_timed", "backend",
+        "_allocator", "_calls", "_copies", "_costs", "_costs_at", "_count", "_first", "_fixed",
+        "_inputs", "_launches", "_least_s", "_load", "_memory", "_offsets", "_outputs", "_own",
+        "_patience_s", "_picks", "_plan", "_run", "_runs", "_shared", "_timed", "backend",
     )  # fmt: skip
 
     def __init__(
@@ -146,7 +146,6 @@ class Ready:
         self._plan, self._load = weakref.ref(plan), load
         kernels = [each.kernel for each in launches]
         self._count = len(kernels)
-        self._runs = 0
         self._costs = _Costs(
             sum(each.ops for each in kernels if each.costs is None),
             sum(each.mem for each in kernels if each.costs is None),
@@ -154,6 +153,7 @@ class Ready:
         )
         self._costs_at: Any = self._costs.at
         self._picks: list[Pick] = [pick for each in launches for pick in each.picks]
+        self._first: PlanRun = self._run_at_first
         self._assign_inputs(plan)
         self._assign_own_memory(plan)
         self._use(launches)
@@ -171,7 +171,9 @@ class Ready:
         self._calls: dict[bool, Any] = {}
         # Of work that may be small, the least time of the first runs.
         self._least_s, self._timed = math.inf, 0
-        self._run: PlanRun = self._run_at_first
+        # A function was written for the kernels before these.
+        self._runs = 0
+        self._run: PlanRun = self._first
 
     def renew(self) -> None:
         """Run the kernels that the plan has by now."""
@@ -247,7 +249,7 @@ class Ready:
     def _run_at_first(self, inputs: Sequence[Buffer], variables: Mapping[str, int]) -> list[Buffer]:
         """As `run`, until a function is written for it."""
         self._runs += 1
-        if self._runs == _OFTEN:
+        if self._runs >= _OFTEN:
             self._write()
         return self._run_by_loops(inputs, variables)
 
@@ -291,14 +293,13 @@ class Ready:
 
     def _write(self) -> None:
         """From now on a function that is written for this plan runs it."""
+        launches = self._launches
         if self._costs.of_lengths:
             self._costs_at = eval(f"lambda v: {self._costs.text()}")
         if self._memory.is_sized:
             self._memory.write()
         texts = self._texts()
         ops, mem = self._costs[:2]
-        # The time of kernels in short shapes is measured.
-        is_short = self._patience_s < math.inf
         is_always_small = ops <= _SMALL_OPS and mem <= _SMALL_BYTES and not self._costs.of_lengths
         blocks = self._fixed
         text = RunText(
@@ -309,11 +310,15 @@ class Ready:
             self._memory.at,
             self._memory.count,
             self._memory.result_count,
-            self.call(True) if is_always_small and not self._copies and not is_short else None,
+            self.call(True) if is_always_small and not self._copies else None,
             (ops, mem, self._count),
+            self._spend if self._patience_s < math.inf else None,
             self._launch,
         )
         self._run = written_run(text, self._allocator, self._run_by_loops)
+        if self._launches is not launches:
+            # Another thread has brought better kernels meanwhile.
+            self._run = self._first
 
     def _table(self, inputs: Sequence[Buffer], handles: Sequence[Any]) -> dict[int, Any]:
         """The memory of each buffer of the plan, by position."""
@@ -364,6 +369,10 @@ class Ready:
             self._timed += 1
             self._least_s = min(self._least_s, spent)
         report.count(ops, mem, spent, self._count)
+        self._spend(spent)
+
+    def _spend(self, spent: float) -> None:
+        """Kernels in short shapes have run for some seconds."""
         self._patience_s -= spent
         if self._patience_s < 0:
             self._patience_s = math.inf

@@ -55,6 +55,7 @@ class RunText(NamedTuple):
             `block_count` is their number, `result_count` the number of results among them.
         call: the launches as one call, where it is always that; its operations, bytes and kernels
             are `costs`. Else `launch` makes it.
+        spend: where it is given, it is told the seconds of that call.
     """
 
     inputs: Sequence[int]
@@ -66,6 +67,7 @@ class RunText(NamedTuple):
     result_count: int
     call: Any
     costs: tuple[int, int, int]
+    spend: Callable[[float], None] | None
     launch: Callable[..., None]
 
 
@@ -155,7 +157,10 @@ class _RunWriter(FlatCode):
         ops, mem, kernels = text.costs
         add(" began = clock()")
         add(f" {self.name(text.call)}({words})")
-        add(" counters.time_sum_s += clock() - began")
+        add(" spent = clock() - began")
+        add(" counters.time_sum_s += spent")
+        if text.spend is not None:
+            add(f" {self.name(text.spend)}(spent)")
         add(f" counters.kernel_count += {kernels}")
         add(f" counters.global_ops += {ops}; counters.global_mem += {mem}")
 
