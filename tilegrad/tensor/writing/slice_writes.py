@@ -30,7 +30,9 @@ from tilegrad.tensor.handle.device import canonical
 from tilegrad.tensor.handle.kinds import next_number
 from tilegrad.tensor.handle.waiting import Call, Input, Number, this_thread
 from tilegrad.tensor.storage import writes
+from tilegrad.tensor.views.changing_picks import is_read_in_part
 from tilegrad.tensor.writing.at_once import become_memory, write_at_once
+from tilegrad.tensor.writing.in_place import write_in_place
 
 __all__ = ["take_slice"]
 
@@ -108,6 +110,8 @@ def take_slice(tensor: Any, key: Any, value: Any) -> bool:
         return True
     if found is None:
         return False
+    if _is_for_the_host(tensor, found) and write_in_place(tensor, key, value, found.shape):
+        return True
     become_memory(tensor)
     is_result = writes.is_result(tensor)
     if is_result and _is_deep(tensor._call):
@@ -136,6 +140,15 @@ def take_slice(tensor: Any, key: Any, value: Any) -> bool:
     number, template = _template(tensor, found.axes, given)
     writes.take(tensor, number, template, tuple(inputs))
     return True
+
+
+def _is_for_the_host(tensor: Any, found: _Slice) -> bool:
+    """Whether a slice is better written at once, in place: of a tensor of which all would be
+    copied, or that is read up to another length in each step.
+    """
+    if writes.is_worth_a_copy(tensor):
+        return is_read_in_part()
+    return bool(tensor._at_once) or not _is_of_few(tensor, (*found.axes, *found.positions), ())
 
 
 def _is_deep(call: Any) -> bool:
