@@ -59,7 +59,7 @@ class _Line:
     """
 
     __slots__ = (
-        "changing", "code", "first_read", "is_in_part", "is_told", "lengths", "starts", "various",
+        "changing", "code", "first_read", "has_prefixes", "is_told", "lengths", "starts", "various",
     )  # fmt: skip
 
     def __init__(self, axes: int, read: int, code: Any):
@@ -72,7 +72,7 @@ class _Line:
         # The axes where the lengths of slices change: these are sizes.
         self.various: set[int] = set()
         # Whether the length of a slice has changed where the axis has not.
-        self.is_in_part = False
+        self.has_prefixes = False
 
     def note(self, picks: Sequence[_Pick], sizes: Sequence[int], read: int) -> None:
         for axis, (pick, size) in enumerate(zip(picks, sizes, strict=True)):
@@ -83,7 +83,7 @@ class _Line:
                 if before is not None and before[0] != pick.length:
                     self.various.add(axis)
                     if before[1] == size:
-                        self.is_in_part = True
+                        self.has_prefixes = True
                 self.lengths[axis] = pick.length, size
             ends = (True, pick.start), (False, size - pick.start)
             known = self.starts[axis]
@@ -111,7 +111,7 @@ _PLAIN = frozenset({int, type(None)})
 _writers: Bounded[Entry, bool] = Bounded(1024)
 
 
-def is_read_in_part() -> bool:
+def is_read_by_prefixes() -> bool:
     """Whether what was written at the user's line was then read up to one length after the other,
     as a cache is: then it is to be memory before it is read.
     """
@@ -160,11 +160,10 @@ def picked_at_inputs(tensor: Any, key: Any) -> Any | None:
     if picks is None:
         return None
     line = _line(entry, picks, sizes, pool.reads)
-    if line.is_in_part and call is not None and call.value is None and not tensor._requires_grad:
+    if line.has_prefixes and call is not None and call.is_write and call.value is None:
         # Each length would be a graph of its own; of memory it is a leaf.
-        if call.is_write:
-            for each in call.entry:
-                _writers.put(each, True)
+        for each in call.entry:
+            _writers.put(each, True)
         tensor.realize()
         return view_of_memory(tensor, key)
     inputs = sorted(line.inputs)

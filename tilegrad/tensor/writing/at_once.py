@@ -2,7 +2,7 @@
 
 A program of `tilegrad.torch` that fills a table element by element (`table[i, j] += 1`, `best[s] =
 0.5`) writes a number a line: to wait for each write, and to run it, takes longer than all elements
-take to copy. Memory at which somebody else looks is copied first (`in_place` beside this file).
+take to copy. Memory at which somebody else looks is copied first (`memory_writes`).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tilegrad.tensor.handle.waiting import this_thread
 from tilegrad.tensor.storage import host_memory
 from tilegrad.tensor.storage.host_readable import known_elements
 from tilegrad.tensor.views.in_memory import view_moves
-from tilegrad.tensor.writing.in_place import may_write, own_memory
+from tilegrad.tensor.writing.memory_writes import may_write, own_memory
 
 __all__ = ["become_memory", "has_written", "update_at_once", "write_at_once"]
 
@@ -42,7 +42,9 @@ def write_at_once(tensor: Any, key: Any, value: Any) -> bool:
     """Write `value`, a number or a tensor without axes, to the part of `tensor` that `key` picks,
     by integers and slices inside; False, and nothing has happened, where that cannot be done here.
     """
-    if not (tensor._at_once and _is_small(tensor) and may_write(tensor)):
+    if not tensor._at_once or (isinstance(value, Core) and value.shape != ()):
+        return False
+    if not (_is_small(tensor) and may_write(tensor)):
         return False
     number = _number(value, tensor.dtype)
     array = None if number is None else own_memory(tensor, _MOST_BYTES)

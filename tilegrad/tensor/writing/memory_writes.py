@@ -18,6 +18,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from tilegrad.base.origin import call_site, composing
+from tilegrad.ir.op import Ops
 from tilegrad.runtime.buffer import Buffer
 from tilegrad.tensor.calls.uploads import can_upload, moves_to, new_memory
 from tilegrad.tensor.handle.aliases import is_alone, same_storage
@@ -29,7 +30,7 @@ from tilegrad.tensor.storage import writes
 from tilegrad.tensor.storage.host_readable import known_elements
 from tilegrad.tensor.storage.segment_take import give_back
 
-__all__ = ["may_write", "own_memory", "write_in_place"]
+__all__ = ["may_write", "own_memory", "write_to_memory"]
 
 # Larger memory is not copied for one who looks at the old value: nodes write to it.
 _MOST_COPIED = 1 << 24
@@ -37,11 +38,11 @@ _MOST_COPIED = 1 << 24
 _MOST_WRITTEN = 1 << 20
 
 
-def write_in_place(tensor: Any, key: Any, value: Any, picked: Sequence[int]) -> bool:
-    """Write the tensor `value` to what `key`, of numbers and slices inside, picks of `tensor`, of
-    shape `picked`; False, and nothing was written, where that cannot be done here.
+def write_to_memory(tensor: Any, key: Any, value: Any, picked: Sequence[int]) -> bool:
+    """Write `value`, a tensor or a number, to what `key`, of numbers and slices inside, picks of
+    `tensor`, of shape `picked`; False, and nothing was written, where that cannot be done here.
     """
-    if not isinstance(value, Core) or not may_write(tensor):
+    if not may_write(tensor):
         return False
     given = _elements(value, tensor, picked)
     memory = None if given is None else own_memory(tensor, _MOST_COPIED)
@@ -67,7 +68,7 @@ def _elements(value: Any, tensor: Any, picked: Sequence[int]) -> Any | None:
     """The elements of `value`, computed now, as bits of the dtype of `tensor`, with as many axes as
     are `picked` or fewer; None where they do not stretch to these, or require a gradient.
     """
-    one: Any = value
+    one: Any = value if isinstance(value, Core) else tensor._as_tensor(value)
     if one._requires_grad or one._symbols or device_of(one) != device_of(tensor):
         return None
     extra = one.ndim - len(picked)
@@ -86,7 +87,7 @@ def _elements(value: Any, tensor: Any, picked: Sequence[int]) -> Any | None:
     if found is None:
         return None
     # The memory may be that which is written.
-    found = found.copy() if value._alias is not None and same_storage(value, tensor) else found
+    found = found.copy() if same_storage(one, tensor) else found
     return found.reshape(found.shape[max(extra, 0) :])
 
 
@@ -98,15 +99,26 @@ def own_memory(tensor: Any, most: int, but: Any = None) -> Any | None:
     members = _members(tensor, but)
     if members is None:
         return None
-    own = tensor._call
-    if own is not None and own.value.leaf is None:
-        del own
+    if tensor._call is not None and not _is_in_order(tensor._call):
+        return None
+    if tensor._call is not None and tensor._call.value.leaf is None:
         holders = members if but is None else [*members, but]
         if not _is_theirs_alone(holders):
             _give_back_others()
         if _is_theirs_alone(holders):
-            return _in_place(members)
+            return _same_memory(members)
     return _copied(members, most)
+
+
+def _is_in_order(call: Any) -> bool:
+    """Whether the result of a call is all of its memory in its order, whose address nobody has."""
+    buffer = call.value.buffer
+    return (
+        all(op is Ops.RESHAPE for op, *_ in call.moves)
+        and buffer.size == math.prod(call.shape)
+        and buffer.base is None
+        and buffer.is_private
+    )
 
 
 def _members(tensor: Any, but: Any) -> list[Any] | None:
@@ -177,14 +189,12 @@ def _give_back_others() -> None:
             give_back(call)
 
 
-def _in_place(members: Sequence[Any]) -> Any | None:
+def _same_memory(members: Sequence[Any]) -> Any | None:
     """The memory of `members` itself, which all of them see written."""
     import numpy
 
     tensor = members[0]
     buffer: Buffer = tensor._call.value.buffer
-    if buffer.base is not None or not buffer.is_private:
-        return None
     buffer.before_write()
     view = buffer.host_view()
     if view is None or view.readonly:
@@ -202,10 +212,9 @@ def _copied(members: Sequence[Any], most: int) -> Any | None:
     found = known_elements(tensor)
     if found is None or not writes.is_memory_unknown(tensor):
         return None
-    if tensor._call is not None:
-        buffer = tensor._call.value.buffer
-        if (buffer.base or buffer).is_watched or not buffer.is_private:
-            return None
+    if tensor._call is not None and tensor._call.value.buffer.is_watched:
+        # By a capture, which has the address.
+        return None
     fresh = new_memory(found, tensor.dtype, found.size, device_of(tensor))
     view = None if fresh is None else fresh.host_view()
     if fresh is None or view is None:
