@@ -218,3 +218,63 @@ def test_many_texts_leave_nothing_behind() -> None:
     # Sizes that keep coming have plans of their own. A node, a call and a tensor for each of the
     # 3,600 steps in between would be three times as many.
     assert last - first < 2 * 3600
+
+
+def _searched(steps: int, *, reads: bool) -> tuple[list[list[int]], list[int]]:
+    """The words of a beam search whose keys are chosen by an index that waits, and the plans and
+    segments of each step.
+    """
+    table, weight = torch.tensor(_TABLE), torch.tensor(_LAYERS[0][:, :8].copy())
+    words, scores = torch.full((3, 1), 2, dtype=torch.long), torch.tensor([0.0, -1e6, -1e6])
+    keys, plans = None, []
+    with torch.no_grad():
+        for _ in range(steps):
+            before = counters.schedules
+            x = table[words[:, -1:]]
+            k = x @ weight
+            keys = k if keys is None else torch.cat((keys, k), 1)
+            x = x + ((x @ keys.transpose(1, 2) * 0.3).softmax(-1) @ keys).tanh()
+            total = scores[:, None] + torch.log_softmax(x[:, -1] @ table.T, -1)
+            scores, index = torch.topk(total.view(-1), 3)
+            beam = torch.div(index, 13, rounding_mode="floor")
+            words = torch.cat((words.index_select(0, beam), (index % 13)[:, None]), 1)
+            keys = keys.index_select(0, beam)
+            if reads:
+                bool((words[:, -1] == 99).all())
+            plans.append(counters.schedules - before)
+    return words.tolist(), plans
+
+
+def _searched_by_numpy(steps: int) -> list[list[int]]:
+    table, weight = _TABLE.astype(np.float64), _LAYERS[0][:, :8].astype(np.float64)
+    words, scores = np.full((3, 1), 2), np.array([0.0, -1e6, -1e6])
+    keys = np.zeros((3, 0, 8))
+    for _ in range(steps):
+        x = table[words[:, -1:]]
+        keys = np.concatenate((keys, x @ weight), 1)
+        x = x + np.tanh(_softmax(x @ keys.transpose(0, 2, 1) * 0.3) @ keys)
+        logits = x[:, -1] @ table.T
+        total = (scores[:, None] + np.log(_softmax(logits))).reshape(-1)
+        index = np.argsort(-total, kind="stable")[:3]
+        scores, beam = total[index], index // 13
+        words = np.concatenate((words[beam], (index % 13)[:, None]), 1)
+        keys = keys[beam]
+    return words.tolist()
+
+
+def beam_search_read() -> list[int]:
+    return _searched(24, reads=True)[1][17:]
+
+
+def beam_search_unread() -> list[int]:
+    return _searched(24, reads=False)[1][17:]
+
+
+@pytest.mark.parametrize("reads", [False, True])
+def test_a_beam_search_chooses_caches_by_an_index_that_waits(reads: bool) -> None:
+    assert _searched(20, reads=reads)[0] == _searched_by_numpy(20)
+
+
+@pytest.mark.parametrize("run", [beam_search_read, beam_search_unread])
+def test_later_steps_of_a_beam_search_plan_nothing(run: Any) -> None:
+    assert in_a_process(run) == [0] * 7

@@ -17,11 +17,10 @@ from typing import Any
 from tilegrad.ir.graph_templates import Step, Template
 from tilegrad.ir.op import Ops
 from tilegrad.ir.polynomial import Polynomial, evaluate
+from tilegrad.ir.size_patterns import Sizes
 from tilegrad.ir.uop import UOp, toposort
 
 __all__ = ["Formula", "SizedTemplate", "fitted", "fitted_share", "made", "sized_template"]
-
-Sizes = tuple[int, ...]
 
 
 class _SizePolynomial:

@@ -20,10 +20,11 @@ from typing import Any, NamedTuple
 
 from tilegrad.engine.realize.launch_numbers import may_be_number
 from tilegrad.engine.realize.request import Request
-from tilegrad.engine.realize.skeleton import Sizes, sizes_of
+from tilegrad.engine.realize.skeleton import sizes_of
 from tilegrad.engine.realize.unknowns import Explained
 from tilegrad.ir import polynomial as poly
 from tilegrad.ir.op import Ops
+from tilegrad.ir.size_patterns import Sizes
 
 __all__ = ["EarlierKind", "sizes_elsewhere"]
 

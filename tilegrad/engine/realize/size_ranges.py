@@ -20,16 +20,17 @@ from tilegrad.device.registry import Device
 from tilegrad.engine.realize.bindings import Binding, Bindings, Sized, binding_among, constants_of
 from tilegrad.engine.realize.request import Request
 from tilegrad.engine.realize.resembling import EarlierKind, sizes_elsewhere
-from tilegrad.engine.realize.skeleton import Sizes, sizes_of, split, with_sizes
+from tilegrad.engine.realize.skeleton import sizes_of, split, with_sizes
 from tilegrad.engine.realize.unknowns import Explained, explain
 from tilegrad.engine.run.memory import VALUE_ERRORS
 from tilegrad.ir.lengths import length_name, length_variable
 from tilegrad.ir.op import Ops
 from tilegrad.ir.polynomial import Polynomial
+from tilegrad.ir.size_patterns import Sizes
 from tilegrad.ir.sizes import of_products
 from tilegrad.ir.uop import UOp, sint
 
-__all__ = ["binding_for_sizes"]
+__all__ = ["SizeCounts", "binding_for_sizes"]
 
 # The least upper bound of sizes: of the first plan, the second, and those after it.
 _REACHES = (1 << 10, 1 << 16, 1 << 22)
@@ -46,6 +47,40 @@ _MOST_KNOWN = 8
 _MOST_GUESSES = 4
 
 
+class SizeCounts:
+    """How often sizes come, beside others: those that keep coming have a plan of their own."""
+
+    __slots__ = ("_counts", "_own")
+
+    def __init__(self) -> None:
+        self._counts: Counter[Sizes] = Counter()
+        self._own: set[Sizes] = set()
+
+    def recur_often(self, sizes: Sizes) -> bool:
+        """Count a run; whether these sizes have come so often that they are to have a plan of their
+        own.
+        """
+        if sizes in self._own:
+            return True
+        self._counts[sizes] += 1
+        if self._counts[sizes] >= _OFTEN << len(self._own):
+            del self._counts[sizes]
+            self._own.add(sizes)
+            return True
+        if len(self._counts) > _COUNTED:
+            del self._counts[next(iter(self._counts))]
+        return False
+
+    def recur_again(self, sizes: Sizes) -> bool:
+        """Count a run that knows its binding. Not where these sizes now come so often that they are
+        to have a plan of their own: then the binding has to be asked for.
+        """
+        if sizes in self._own or self._counts[sizes] + 1 >= _OFTEN << len(self._own):
+            return False
+        self._counts[sizes] += 1
+        return True
+
+
 class _Family:
     """Graphs that differ in sizes only, and the plan for a range of them, if there is one."""
 
@@ -54,8 +89,8 @@ class _Family:
         self.explained: Explained | None = None
         self.bindings: Bindings | None = None
         self.sized: Sized | None = None
-        self.guesses = self.reach = self.special = 0
-        self.counts: Counter[Sizes] = Counter()
+        self.guesses = self.reach = 0
+        self.counts = SizeCounts()
 
     def note(self, sizes: Sizes, constants: tuple[Hashable, ...]) -> None:
         """Remember a graph: the first one, and the last ones."""
@@ -63,26 +98,6 @@ class _Family:
             self.graphs.append((sizes, constants))
             if len(self.graphs) > _MOST_GRAPHS:
                 del self.graphs[1]
-
-    def keeps_coming(self, sizes: Sizes) -> bool:
-        """Whether these sizes have come so often that they are worth a plan of their own."""
-        self.counts[sizes] += 1
-        if self.counts[sizes] >= _OFTEN << self.special:
-            del self.counts[sizes]
-            self.special += 1
-            return True
-        if len(self.counts) > _COUNTED:
-            del self.counts[next(iter(self.counts))]
-        return False
-
-    def comes_again(self, sizes: Sizes) -> bool:
-        """Count a run that knows its binding. Not where these sizes now come so often that they are
-        to have a plan of their own: then the binding has to be asked for.
-        """
-        if self.counts[sizes] + 1 >= _OFTEN << self.special:
-            return False
-        self.counts[sizes] += 1
-        return True
 
 
 _Key = tuple[Config, str, tuple[Any, ...], tuple[int, ...]]
@@ -136,7 +151,7 @@ def _binding_in(
             _explained_last.put(key, EarlierKind.of(signature, request, family.explained))
     if values is None or family.bindings is None:
         return None
-    if family.keeps_coming(sizes):
+    if family.counts.recur_often(sizes):
         if config.DEBUG >= 1:
             print(f"SIZES stay, {_line(request)}: a plan for {values}")
         return None
@@ -150,7 +165,7 @@ def _binding_in(
         family.explained, family.guesses = None, _MOST_GUESSES
         return None
     request.lengths = {length_name(number): value for number, value in enumerate(values)}
-    request.comes_again = partial(family.comes_again, sizes)
+    request.comes_again = partial(family.counts.recur_again, sizes)
     if family.sized is not None:
         request.explained = frozenset(family.sized.nodes)
     request.lengths_of = partial(_lengths_of, family.explained, signature)

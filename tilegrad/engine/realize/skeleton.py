@@ -13,11 +13,11 @@ from typing import Any
 
 from tilegrad.engine.realize.request import Request
 from tilegrad.ir.op import Ops
+from tilegrad.ir.size_patterns import Sizes
 from tilegrad.ir.uop import UOp
 
-__all__ = ["Role", "Sizes", "role_of", "sizes_of", "split", "with_sizes"]
+__all__ = ["Role", "role_of", "sizes_of", "split", "with_sizes"]
 
-Sizes = tuple[int, ...]
 Role = str
 
 _SHAPES = (Ops.RESHAPE, Ops.EXPAND)

@@ -17,10 +17,11 @@ from dataclasses import dataclass, field
 
 from tilegrad.engine.realize.launch_numbers import INDEXED, is_index, may_be_number
 from tilegrad.engine.realize.request import Request
-from tilegrad.engine.realize.skeleton import Sizes, role_of, sizes_of
+from tilegrad.engine.realize.skeleton import role_of, sizes_of
 from tilegrad.ir import polynomial as poly
 from tilegrad.ir.op import Ops
 from tilegrad.ir.polynomial import Polynomial
+from tilegrad.ir.size_patterns import Sizes
 
 __all__ = ["Explained", "explain"]
 

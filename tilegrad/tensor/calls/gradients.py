@@ -25,8 +25,8 @@ from tilegrad.grad.regions import region_of
 from tilegrad.ir.args import CustomArg
 from tilegrad.ir.graph_templates import Template, record
 from tilegrad.ir.op import Ops
+from tilegrad.ir.size_patterns import Shapes
 from tilegrad.ir.uop import UOp
-from tilegrad.tensor.calls.sized import Shapes
 from tilegrad.tensor.calls.sized_gradients import Backward, Family
 from tilegrad.tensor.handle.device import canonical
 from tilegrad.tensor.handle.gradient import add_gradient

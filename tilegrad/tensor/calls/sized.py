@@ -11,22 +11,28 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, Generic, Protocol, TypeVar
 
 from tilegrad.base.forgetful_tables import Bounded
 from tilegrad.base.recent import Recent
 from tilegrad.ir.graph_templates import Template
+from tilegrad.ir.size_patterns import (
+    UNKNOWN,
+    Shapes,
+    Sizes,
+    collected,
+    count_of_unknowns,
+    examples_of,
+    in_common,
+    shapes_at,
+    values_in,
+)
 from tilegrad.ir.sized_templates import SizedTemplate, sized_template
 from tilegrad.tensor.calls.arguments import DEFAULTS
 from tilegrad.tensor.calls.recorded import MethodTemplate, Result, WaitingKind, recorded
 from tilegrad.tensor.handle.kinds import next_number
 
-__all__ = [
-    "UNKNOWN", "Pattern", "Shapes", "Sizes", "of_sizes", "patterns_made", "skeleton_of",
-]  # fmt: skip
-
-Shapes = tuple[tuple[int, ...], ...]
-Sizes = tuple[int, ...]
+__all__ = ["Pattern", "of_sizes", "patterns_made", "skeleton_of"]
 
 # Methods are recorded at sizes from 2 to this, or to four times what was seen; then to more.
 _REACH = 256
@@ -38,7 +44,7 @@ _EXAMPLES = (3, 16, 5, 31, 64, 2, 47, 8, 21, 32, 13)
 # So many of them, and the most that a size may be.
 _FEWEST, _MOST_EXAMPLES = 6, 8
 # With more sizes that change independently there would be many examples.
-_MOSTUNKNOWNS = 2
+_MOST_UNKNOWNS = 2
 # More patterns than these have no template: a method is not recorded again and again.
 _MOST_PATTERNS = 16
 # Shapes of a method that are remembered, and recordings in vain after which no more are made.
@@ -48,30 +54,33 @@ _MOST_SEEN, _MOST_FAILURES = 8, 3
 _MOST_VAIN = 16
 # Sizes whose templates a pattern remembers.
 _MOST_KNOWN = 64
-# Unknown number k is written as this less k, where a number that stays is itself.
-UNKNOWN = -(1 << 40)
+Made = TypeVar("Made", bound="HasGraph")
 
 
-class Pattern:
-    """What the sizes of a call's operands are: numbers that stay, and unknowns.
+class HasGraph(Protocol):
+    """What has a template of all sizes."""
+
+    @property
+    def graph(self) -> Template:
+        """The template at one size."""
+
+
+class Pattern(Generic[Made]):
+    """What the sizes of a call's operands are: numbers that stay, and unknowns; and what is made of
+    operands of such sizes.
 
     Attributes:
         sizes: for each axis of each operand, and for the integers among the arguments, the number,
-            or `UNKNOWN` less that of the unknown.
+            or the unknown (`ir.size_patterns`).
         high: the most that an unknown may be.
         others: the numbers that an unknown may not be, as they are in the call beside it: the
             method may do something else then, as far as is known (`admits`).
         template: the template of all sizes.
+        example: what was made at one size.
         known: what is made at some sizes.
-        numbers: those of its calls among all, for each result.
-        family: the calls of the method that differ in sizes only.
     """
 
-    family: _Family
-    __slots__ = (
-        "_example", "_refused", "family", "high", "known", "numbers", "others", "sizes",
-        "template",
-    )  # fmt: skip
+    __slots__ = ("_refused", "example", "high", "known", "others", "sizes", "template")
 
     def __init__(
         self,
@@ -79,28 +88,17 @@ class Pattern:
         high: int,
         others: frozenset[int],
         template: SizedTemplate,
-        example: MethodTemplate,
+        example: Made,
     ):
         self.sizes, self.high, self.others, self.template = sizes, high, others, template
-        self._example = example
+        self.example = example
         self._refused: set[int] = set()
-        self.numbers = [next_number() for _ in example.results]
-        self.known: Bounded[Sizes, MethodTemplate] = Bounded(_MOST_KNOWN)
-
-    @staticmethod
-    def is_unknown(size: int) -> bool:
-        """Whether an entry of `sizes` stands for an unknown."""
-        return size <= UNKNOWN
+        self.known: Bounded[Sizes, Made] = Bounded(_MOST_KNOWN)
 
     def values(self, shapes: Sequence[tuple[int, ...]]) -> Sizes | None:
         """The unknowns in a call whose operands have these shapes; None if it is no such call."""
         values = self._read(shapes)
-        if values is None:
-            return None
-        for value in values:
-            if value in self.others:
-                return None
-        return values
+        return values if values is not None and self.others.isdisjoint(values) else None
 
     def meeting(self, shapes: Sequence[tuple[int, ...]]) -> Sizes | None:
         """The unknowns in such a call where one is equal to another number of the call by chance;
@@ -109,15 +107,14 @@ class Pattern:
         values = self._read(shapes)
         return values if values is not None and not self.others.isdisjoint(values) else None
 
-    def admits(self, values: Sizes, made: MethodTemplate | None) -> bool:
+    def admits(self, values: Sizes, made: Made | None) -> bool:
         """Whether what was recorded of a call where unknowns meet other numbers is the same as at
         any sizes: from now on they may.
         """
         met = self.others.intersection(values)
         is_same = (
             made is not None
-            and made.waiting is not None
-            and _is_alike(made, self._example)
+            and self.is_alike(made)
             and made.graph.is_equal(self.template.at(values))
         )
         if is_same:
@@ -131,44 +128,58 @@ class Pattern:
         return not self._refused.isdisjoint(values)
 
     def _read(self, shapes: Sequence[tuple[int, ...]]) -> Sizes | None:
-        found: dict[int, int] = {}
-        for shape, pattern in zip(shapes, self.sizes):
-            if len(shape) != len(pattern):
-                return None
-            for size, wanted in zip(shape, pattern):
-                if wanted > UNKNOWN:
-                    if size != wanted:
-                        return None
-                elif found.setdefault(wanted, size) != size:
-                    return None
-        values = (*found.values(),)
-        if len(values) > 1 and len({*values}) < len(values):
-            return None
-        for value in values:
+        values = values_in(self.sizes, shapes)
+        for value in values or ():
             if not 2 <= value <= self.high:
                 return None
         return values
 
-    def at(self, values: Sizes) -> MethodTemplate:
+    def at(self, values: Sizes) -> Made:
         """What is made at these sizes."""
-        found = self.known.get(values)
-        if found is None:
-            template, example = self.template.at(values), self._example
-            results: list[Result] = []
-            waiting: list[WaitingKind] = []
-            assert example.waiting is not None
-            for result, kind, number in zip(example.results, example.waiting, self.numbers):
-                shape = template.shape_of(result.slot)
-                assert shape is not None
-                results.append(Result(*result[:4], shape, result.dtype))
-                waiting.append(kind.at(template, shape, number, self))
-            found = MethodTemplate(template, (*results,), *example[2:7], (*waiting,), example[8])
-            self.known.put(values, found)
-        return found
+        return self.known.get(values) or self.known.put(values, self.made(self.template.at(values)))
 
     def graph_at(self, values: Sizes) -> Template:
         """The graph of the results at these sizes."""
         return self.at(values).graph
+
+    def is_alike(self, other: Made) -> bool:
+        """Whether another recording is one of the same call, whatever its graph is."""
+        raise NotImplementedError
+
+    def made(self, template: Template) -> Made:
+        """The example, of another template."""
+        raise NotImplementedError
+
+
+class MethodPattern(Pattern[MethodTemplate]):
+    """The calls of a method that differ in sizes only.
+
+    Attributes:
+        numbers: those of its calls among all, for each result.
+        family: those calls.
+    """
+
+    __slots__ = ("family", "numbers")
+
+    def __init__(self, family: _Family, *rest: Any):
+        super().__init__(*rest)
+        self.family = family
+        self.numbers = [next_number() for _ in self.example.results]
+
+    def is_alike(self, other: MethodTemplate) -> bool:
+        return other.waiting is not None and _is_alike(other, self.example)
+
+    def made(self, template: Template) -> MethodTemplate:
+        example = self.example
+        results: list[Result] = []
+        waiting: list[WaitingKind] = []
+        assert example.waiting is not None
+        for result, kind, number in zip(example.results, example.waiting, self.numbers):
+            shape = template.shape_of(result.slot)
+            assert shape is not None
+            results.append(Result(*result[:4], shape, result.dtype))
+            waiting.append(kind.at(template, shape, number, self))
+        return MethodTemplate(template, (*results,), *example[2:7], (*waiting,), example[8])
 
 
 class _Family:
@@ -183,13 +194,13 @@ class _Family:
         # which would be recorded in turn, and so on.
         self.is_recorded = False
         self.seen: list[Shapes] = []
-        self.patterns: list[Pattern] = []
+        self.patterns: list[MethodPattern] = []
         # Recordings that had nothing in common.
         self.failures = 0
         # Calls without a pattern since there was one.
         self.vain = 0
 
-    def find(self, shapes: Sequence[tuple[int, ...]]) -> tuple[Pattern, Sizes] | None:
+    def find(self, shapes: Sequence[tuple[int, ...]]) -> tuple[MethodPattern, Sizes] | None:
         """The pattern for a call whose operands have these shapes, and its unknowns. Of several it
         is the one with the fewest unknowns: equal calls have one pattern, whatever came between.
         """
@@ -199,14 +210,10 @@ class _Family:
                 return pattern, values
         return None
 
-    def add(self, pattern: Pattern) -> None:
+    def add(self, pattern: MethodPattern) -> None:
         """Have one more pattern. One that goes further takes the place of a shorter one."""
         rest = [each for each in self.patterns if each.sizes != pattern.sizes]
-        self.patterns = sorted([pattern, *rest], key=_count_of_unknowns)
-
-
-def _count_of_unknowns(pattern: Pattern) -> int:
-    return len({size for shape in pattern.sizes for size in shape if size <= UNKNOWN})
+        self.patterns = sorted([pattern, *rest], key=lambda each: count_of_unknowns(each.sizes))
 
 
 _families: Recent[tuple[Any, ...], _Family] = Recent(lambda: 1024)
@@ -302,7 +309,7 @@ def _pattern(
     method: Any,
     args: Any,
     kwargs: Any,
-) -> Pattern | None:
+) -> MethodPattern | None:
     """The pattern of a call and an earlier one of its family, recorded at some sizes. At a size
     among the `bounds` of its slices a slice is whole.
     """
@@ -335,35 +342,27 @@ def _pattern(
     if common is None:
         family.failures += 1
         return None
-    made = Pattern(sizes, high, others, *common)
-    made.family = family
+    made = MethodPattern(family, sizes, high, others, *common)
     family.add(made)
     _count[0] += 1
     return made
 
 
-def _unknowns(before: Shapes, now: Shapes) -> tuple[Shapes, list[tuple[int, int]]] | None:
+def _unknowns(before: Shapes, now: Shapes) -> tuple[Shapes, list[Sizes]] | None:
     """The sizes of two calls, with unknowns for those that differ, and these; None if the calls
     have no pattern.
     """
-    unknowns: dict[tuple[int, int], int] = {}
-    sizes: Shapes = tuple([
-        tuple([
-            new if old == new else UNKNOWN - unknowns.setdefault((old, new), len(unknowns))
-            for old, new in zip(first, second)
-        ])
-        for first, second in zip(before, now)
-    ])  # fmt: skip
-    if not unknowns or len(unknowns) > _MOSTUNKNOWNS:
+    sizes, unknowns = in_common([before, now])
+    if not unknowns or len(unknowns) > _MOST_UNKNOWNS:
         return None
     of_operands = {size for shape in sizes[:-1] for size in shape}
-    seen = [number for pair in unknowns for number in pair]
+    seen = [number for each in unknowns for number in each]
     if any(size <= UNKNOWN and size not in of_operands for size in sizes[-1]):
         # An integer that is no size of an operand may be a position, which has bounds.
         return None
     is_apart = not any(number in of_operands for number in seen)
     is_large = min(seen) >= 2 and max(seen) <= _MOST_REACH
-    return (sizes, [*unknowns]) if is_apart and is_large else None
+    return (sizes, unknowns) if is_apart and is_large else None
 
 
 def _examples(count: int, high: int, others: frozenset[int]) -> list[Sizes] | None:
@@ -372,33 +371,29 @@ def _examples(count: int, high: int, others: frozenset[int]) -> list[Sizes] | No
     allowed = allowed[: _MOST_EXAMPLES - 1]
     if high not in others:
         allowed.append(high)
-    if len(allowed) < _FEWEST:
-        return None
-    return [
-        tuple([allowed[(at + 3 * unknown) % len(allowed)] for unknown in range(count)])
-        for at in range(len(allowed))
-    ]
+    return None if len(allowed) < _FEWEST else examples_of(allowed, [0] * count)
 
 
 def _recorded(
     sizes: Shapes, examples: Sequence[Sizes], record: Callable[[Shapes], MethodTemplate | None]
 ) -> tuple[SizedTemplate, MethodTemplate] | None:
     """The template of all sizes; None if there is none."""
-    made: list[MethodTemplate] = []
-    for values in examples:
-        shapes = tuple([
-            tuple([size if size > UNKNOWN else values[UNKNOWN - size] for size in shape])
-            for shape in sizes
-        ])  # fmt: skip
-        one = record(shapes)
-        if one is None or one.waiting is None or not _is_alike(one, made[0] if made else one):
+    first: list[MethodTemplate] = []
+
+    def make(values: Sizes) -> MethodTemplate | None:
+        one = record(shapes_at(sizes, values))
+        if one is None or one.waiting is None:
             return None
-        if any(one.graph.shape_of(result.slot) is None for result in one.results):
-            # An operand as it is.
-            return None
-        made.append(one)
-    template = sized_template([each.graph for each in made], examples)
-    return None if template is None else (template, made[0])
+        first.append(one)
+        # A result without a shape is an operand as it is.
+        is_whole = all(one.graph.shape_of(result.slot) is not None for result in one.results)
+        return one if is_whole and _is_alike(one, first[0]) else None
+
+    found = collected(examples, make, len(examples), len(examples))
+    if found is None:
+        return None
+    template = sized_template([each.graph for each in found[0]], found[1])
+    return None if template is None else (template, found[0][0])
 
 
 def _with_integers(value: Any, integers: Iterator[int]) -> Any:

@@ -11,25 +11,29 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from tilegrad.base.forgetful_tables import Bounded
 from tilegrad.ir.graph_templates import Template
-from tilegrad.ir.sized_templates import SizedTemplate, sized_template
+from tilegrad.ir.size_patterns import (
+    TRIED,
+    UNKNOWN,
+    Shapes,
+    collected,
+    examples_of,
+    in_common,
+    shapes_at,
+)
+from tilegrad.ir.sized_templates import sized_template
 from tilegrad.ir.uop import UOp
-from tilegrad.tensor.calls.sized import UNKNOWN, Pattern, Shapes, Sizes
+from tilegrad.tensor.calls.sized import Pattern
 
 __all__ = ["Backward", "Family", "SizedBackward"]
 
-# Sizes at which a loss is differentiated, and the fewest of them: those that others of the calls
-# are equal to are passed over.
-_TRIED = (7, 12, 19, 33, 26, 53, 40, 11, 22, 9, 37, 14)
-_NEEDED = 5
+# The fewest sizes at which a loss is differentiated, for one unknown.
+_NEEDED = 6
 # Lengths that come before their gradients are looked at together, shapes that are compared, and
 # attempts.
 _MANY, _MOST_SEEN, _MOST_ATTEMPTS = 3, 8, 3
 # The most that a size is taken to be: four times what was seen, or this.
 _REACH = 1024
-# Sizes that a pattern remembers.
-_MOST_KNOWN = 64
 
 
 class Backward(NamedTuple):
@@ -51,37 +55,18 @@ class Backward(NamedTuple):
         return mine == theirs and self.constants == other.constants
 
 
-class SizedBackward(Pattern):
+class SizedBackward(Pattern[Backward]):
     """The gradients of a loss at all sizes. `sizes` are those of what its calls stand on."""
 
-    __slots__ = ("_bearers", "_first", "gradients")
+    __slots__ = ("bearers",)
+    # The steps have the origins of these, which live as long as they.
+    bearers: Sequence[UOp]
 
-    def __init__(
-        self,
-        sizes: Shapes,
-        high: int,
-        template: SizedTemplate,
-        first: Backward,
-        bearers: Sequence[UOp],
-    ):
-        others = frozenset(size for shape in sizes for size in shape if size > UNKNOWN)
-        self.sizes, self.high, self.others, self.template = sizes, high, others, template
-        # The steps have the origins of the bearers, which live as long as these.
-        self._first, self._bearers = first, bearers
-        self._refused = set()
-        self.gradients: Bounded[Sizes, Backward] = Bounded(_MOST_KNOWN)
+    def is_alike(self, other: Backward) -> bool:
+        return other.targets_alike(self.example)
 
-    def gradients_at(self, values: Sizes) -> Backward:
-        """The gradients at these sizes."""
-        found = self.gradients.get(values)
-        if found is None:
-            graph = self.template.at(values)
-            found = Backward(graph, self._first.targets, self._first.constants, self)
-            self.gradients.put(values, found)
-        return found
-
-    def graph_at(self, values: Sizes) -> Template:
-        return self.gradients_at(values).graph
+    def made(self, template: Template) -> Backward:
+        return Backward(template, self.example.targets, self.example.constants, self)
 
 
 # The gradients of calls at other sizes of what they stand on; None if these are no such calls.
@@ -103,7 +88,7 @@ class Family:
         for pattern in self.patterns:
             values = pattern.values(shapes)
             if values is not None:
-                return pattern.gradients_at(values)
+                return pattern.at(values)
         return None
 
     def note(
@@ -124,12 +109,12 @@ class Family:
             # A size that is another one by chance.
             return found
         self.attempts += 1
-        sizes, high = _in_common(self.seen)
-        pattern = _pattern(sizes, high, differentiate, bearers)
+        pattern = _pattern(self.seen, differentiate)
         values = None if pattern is None else pattern.values(shapes)
         if pattern is None or values is None:
             return found
-        made = pattern.gradients_at(values)
+        pattern.bearers = bearers
+        made = pattern.at(values)
         # What was recorded for this size itself decides.
         if made.targets_alike(found) and made.graph.is_equal(found.graph):
             self.patterns.insert(0, pattern)
@@ -137,51 +122,24 @@ class Family:
         return found
 
 
-def _in_common(seen: Sequence[Shapes]) -> tuple[Shapes, int]:
-    """The shape of each leaf, with an unknown where sizes differ, the same one where they differ
-    alike; and the most that an unknown was.
-    """
-    unknowns: dict[tuple[int, ...], int] = {}
-    sizes = tuple([
-        tuple([
-            column[0]
-            if len({*column}) == 1
-            else UNKNOWN - unknowns.setdefault(column, len(unknowns))
-            for column in zip(*same)
-        ])
-        for same in zip(*seen)
-    ])  # fmt: skip
-    return sizes, max((size for column in unknowns for size in column), default=0)
-
-
-def _pattern(
-    sizes: Shapes, most: int, differentiate: Differentiate, bearers: Sequence[UOp]
-) -> SizedBackward | None:
+def _pattern(seen: Sequence[Shapes], differentiate: Differentiate) -> SizedBackward | None:
     """The gradients at all sizes; None if what is recorded at some has too little in common."""
-    count = len({size for shape in sizes for size in shape if size <= UNKNOWN})
+    sizes, unknowns = in_common(seen)
+    count = len(unknowns)
     if not 0 < count <= 2:
         return None
-    made: list[Backward] = []
-    examples: list[Sizes] = []
-    for at in range(len(_TRIED)):
-        if len(examples) + len(_TRIED) - at < _NEEDED + count:
-            return None
-        values = tuple([_TRIED[(at + 5 * unknown) % len(_TRIED)] for unknown in range(count)])
-        shapes = tuple([
-            tuple([size if size > UNKNOWN else values[UNKNOWN - size] for size in shape])
-            for shape in sizes
-        ])  # fmt: skip
-        one = differentiate(shapes)
-        if one is not None:
-            if made and not one.targets_alike(made[0]):
-                return None
-            made.append(one)
-            examples.append(values)
-            if len(made) > _NEEDED + count:
-                break
-    if len(made) < _NEEDED + count:
+    needed = _NEEDED + count
+    found = collected(
+        examples_of(TRIED, [0] * count),
+        lambda values: differentiate(shapes_at(sizes, values)),
+        needed - 1,
+        needed,
+    )
+    if found is None or not all(each.targets_alike(found[0][0]) for each in found[0]):
         return None
-    template = sized_template([each.graph for each in made], examples)
+    template = sized_template([each.graph for each in found[0]], found[1])
     if template is None:
         return None
-    return SizedBackward(sizes, max(4 * most, _REACH), template, made[0], bearers)
+    most = max(size for each in unknowns for size in each)
+    others = frozenset(size for shape in sizes for size in shape if size > UNKNOWN)
+    return SizedBackward(sizes, max(4 * most, _REACH), others, template, found[0][0])

@@ -13,8 +13,8 @@ from tilegrad.ir.uop import UOp
 from tilegrad.tensor.handle.waiting import Moves
 
 __all__ = [
-    "DrawKind", "Kind", "LeafKind", "NumberKind", "SizedKind", "SizedSliceKind", "slice_of",
-    "takes_moves", "takes_offsets",
+    "DrawKind", "Kind", "LeafKind", "NumberKind", "SizedKind", "SizedSliceKind", "SliceOfMemory",
+    "slice_of", "takes_moves", "takes_offsets",
 ]  # fmt: skip
 
 
@@ -34,6 +34,18 @@ class LeafKind(NamedTuple):
     base: int
     key: tuple[Any, ...]
     offsets: tuple[tuple[str | None, ...] | None, ...] = ()
+
+    def as_slice(
+        self,
+        shape: Sequence[int | None],
+        margins: Sequence[int | None],
+        starts: Sequence[int],
+        detaches: int,
+    ) -> SizedSliceKind:
+        """The kind of the same leaf where sizes may be others, of one that is a slice."""
+        assert self.dtype is not None
+        below = tuple(shape), tuple(margins), tuple(starts), detaches
+        return SizedSliceKind(*below, self.dtype, self.device, self.base)
 
 
 class NumberKind(NamedTuple):
@@ -108,9 +120,11 @@ class SizedSliceKind(NamedTuple):
         return True
 
 
-def slice_of(
-    moves: Sequence[tuple[Ops, Any, tuple[Any, ...]]], size: int
-) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...], int] | None:
+# The shape below, that of the slice, where it begins, and the number of DETACH.
+SliceOfMemory = tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...], int]
+
+
+def slice_of(moves: Sequence[tuple[Ops, Any, tuple[Any, ...]]], size: int) -> SliceOfMemory | None:
     """The shape below a slice of memory of `size` elements, that of the slice, where it begins, and
     the number of DETACH; None for steps that are more than a slice.
     """

@@ -5,7 +5,7 @@ memory, to ask a plan whether it is for those sizes.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp
@@ -92,17 +92,10 @@ class NodesElsewhere:
             return None
         if any(each.op is Ops.SHRINK for each in chain):
             return self._slice(number, chain, shape)
-        made = self._memory(chain[-1].src[0] if chain else node, math.prod(shape))
-        if made is None:
-            return None
-        self.shape_of[chain[-1].src[0] if chain else node] = shape
-        for position, each in enumerate(reversed(chain)):
-            is_flat = each.op is Ops.RESHAPE and len(each.arg) == 1 and position + 1 < len(chain)
-            arg = each.arg
-            if each.op is Ops.RESHAPE:
-                arg = (math.prod(shape),) if is_flat else shape
-            made = UOp(each.op, each.dtype, (made,), arg)
-        return made
+        below = chain[-1].src[0] if chain else node
+        made = self._memory(below, math.prod(shape))
+        self.shape_of[below] = shape
+        return None if made is None else _replayed(chain, made, shape, shape)
 
     def _has_memory(self, number: int, size: int) -> bool:
         """Let the memory below leaf `number`, a slice of it, have another size."""
@@ -129,24 +122,8 @@ class NodesElsewhere:
             return top
         if made.arg.size == node.arg.size:
             return top.substitute({node: made})
-        is_sliced = False
-        for each in reversed(chain):
-            arg = each.arg
-            if each.op is Ops.SHRINK:
-                ends: list[tuple[int, int]] = []
-                for (start, end), old, new in zip(arg, each.src[0].shape, made.shape):
-                    more = new - old if is_at_end(start, end - start, old) else 0
-                    ends.append((start + more, end + more))
-                    if start + more < 0 or end + more > new:
-                        return None
-                arg, is_sliced = tuple(ends), True
-            elif each.op is Ops.RESHAPE and not is_sliced:
-                shape = self.shape_of.get(node)
-                if shape is None or len(shape) != len(arg):
-                    return None
-                arg = shape
-            made = UOp(each.op, each.dtype, (made,), arg)
-        return made if made.shape == top.shape else None
+        shape = self.shape_of.get(node)
+        return None if shape is None else _replayed(chain, made, shape, None)
 
     def _memory(self, node: UOp, size: int) -> UOp | None:
         """Memory with `size` elements in the place of a BUFFER; None if it has another size."""
@@ -169,26 +146,60 @@ class NodesElsewhere:
             lowest = next(node for node in reversed(chain) if node.op is Ops.SHRINK).src[0].shape
             below = tuple([size + new - old for size, old, new in zip(lowest, sliced, wanted)])
             made = self._memory(made, math.prod(below))
-        is_sliced = False
-        for each in reversed(chain):
-            if made is None:
+
+        def ends(each: UOp, most: tuple[int, ...]) -> list[tuple[int, int]]:
+            # An axis that is whole stays whole, one that has its size at last has it now.
+            return [
+                (start, start + new if end - start == old else end + size - before)
+                for (start, end), old, new, before, size in zip(
+                    each.arg, sliced, wanted, each.src[0].shape, most
+                )
+            ]
+
+        return None if made is None else _replayed(chain, made, below, shape, ends)
+
+
+Ends = Callable[[UOp, tuple[int, ...]], Sequence[tuple[int, int]]]
+
+
+def _ends_from_the_end(each: UOp, most: tuple[int, ...]) -> Sequence[tuple[int, int]]:
+    """The ends of a slice of an axis of another size: some are counted from its end."""
+    found: list[tuple[int, int]] = []
+    for (start, end), old, new in zip(each.arg, each.src[0].shape, most):
+        more = new - old if is_at_end(start, end - start, old) else 0
+        found.append((start + more, end + more))
+    return found
+
+
+def _replayed(
+    chain: Sequence[UOp],
+    memory: UOp,
+    below: tuple[int, ...] | None,
+    top: tuple[int, ...] | None,
+    ends: Ends = _ends_from_the_end,
+) -> UOp | None:
+    """The moves of a `chain` from the top down, over other memory: `below` is its shape elsewhere,
+    `top` that of the leaf, where these are others, and `ends` gives those of each slice. None for a
+    slice that lies outside, and where another shape comes of it.
+    """
+    made = memory
+    is_sliced = False
+    for position, each in enumerate(reversed(chain)):
+        arg = each.arg
+        if each.op is Ops.SHRINK:
+            arg, is_sliced = tuple(ends(each, made.shape)), True
+            if len(arg) != len(made.shape) or any(
+                start < 0 or end > size for (start, end), size in zip(arg, made.shape)
+            ):
                 return None
-            arg = each.arg
-            if each.op is Ops.SHRINK:
-                ends: list[tuple[int, int]] = []
-                for (start, end), old, new, before, most in zip(
-                    arg, sliced, wanted, each.src[0].shape, made.shape
-                ):
-                    # An axis that is whole stays whole, one that has its size at last has it now.
-                    end = start + new if end - start == old else end + most - before
-                    if end > most:
-                        return None
-                    ends.append((start, end))
-                arg, is_sliced = tuple(ends), True
-            elif each.op is Ops.RESHAPE:
-                arg = shape if is_sliced else below or arg
-            made = UOp(each.op, each.dtype, (made,), arg)
-        return made if made is not None and made.shape == shape else None
+        elif each.op is Ops.RESHAPE and is_sliced:
+            arg = top or arg
+        elif each.op is Ops.RESHAPE and below is not None:
+            is_flat = len(arg) == 1 and position + 1 < len(chain)
+            arg = (math.prod(below),) if is_flat else below
+        made = UOp(each.op, each.dtype, (made,), arg)
+    wanted = top or (chain[0].shape if chain else memory.shape)
+    return made if made.shape == wanted else None
 
 
 def chain_of(node: UOp) -> list[UOp]:

@@ -63,7 +63,12 @@ from tilegrad.tensor.storage.signatures import (
     moves_of,
     waiting_calls,
 )
-from tilegrad.tensor.storage.sized_segments import SizedSegment, Sizes, sized_segment, sizes_before
+from tilegrad.tensor.storage.sized_segments import (
+    LeafSizes,
+    SizedSegment,
+    sized_segment,
+    sizes_before,
+)
 
 __all__ = ["read", "settle"]
 
@@ -83,7 +88,9 @@ _MOST_KINDS = 4
 _sized: Recent[tuple[int, ...], SizedSegment] = Recent(lambda: min(config.KEEP_KERNELS, 1024))
 # By structure, the sizes that the leaves of the last run had that made nodes, and how often no
 # segment for all sizes was found.
-_sizes: Recent[tuple[int, ...], tuple[Sizes, int]] = Recent(lambda: min(config.KEEP_KERNELS, 1024))
+_sizes: Recent[tuple[int, ...], tuple[LeafSizes, int]] = Recent(
+    lambda: min(config.KEEP_KERNELS, 1024)
+)
 _MOST_FAILURES = 4
 # By structure, the results that a run concerns: of equal calls over other results these are equal.
 _concerned: Recent[tuple[int, ...], tuple[int, ...]] = Recent(

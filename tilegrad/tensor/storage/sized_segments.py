@@ -18,7 +18,9 @@ from tilegrad.engine.realize import realize as engine
 from tilegrad.engine.realize.bindings import Binding, constants_of
 from tilegrad.engine.realize.launch_numbers import changing_bits, variable_name
 from tilegrad.engine.realize.request import Request
+from tilegrad.engine.realize.size_ranges import SizeCounts
 from tilegrad.ir.op import Ops
+from tilegrad.ir.size_patterns import TRIED, Shapes, Sizes, collected, examples_of
 from tilegrad.ir.sized_templates import Formula, fitted, fitted_share, made
 from tilegrad.ir.uop import UOp
 from tilegrad.tensor.handle.waiting import Call, Input
@@ -28,7 +30,7 @@ from tilegrad.tensor.storage.leaf_kinds import (
     LeafKind,
     NumberKind,
     SizedKind,
-    SizedSliceKind,
+    SliceOfMemory,
     slice_of,
 )
 from tilegrad.tensor.storage.memory import base_of
@@ -44,29 +46,23 @@ from tilegrad.tensor.storage.nodes_elsewhere import (
 from tilegrad.tensor.storage.noted_runs import Outcome, PlainNodes, ResultsAlive, Segment
 from tilegrad.tensor.storage.signatures import Base, WaitingCalls, bases_of, node_of
 
-__all__ = ["SizedSegment", "Sizes", "sized_segment", "sizes_before"]
+__all__ = ["LeafSizes", "SizedSegment", "sized_segment", "sizes_before"]
 
-# Sizes at which a segment is tried, beside one another.
-_TRIED = (7, 12, 19, 33, 26, 53, 40, 11, 5, 9, 6, 10)
+# The fewest sizes at which a segment is tried.
 _NEEDED = 5
-# A size that came so often has a plan of its own; the next one must come twice as often.
-_OFTEN = 8
-_COUNTED = 64
-# The shapes of leaves.
-Shapes = tuple[tuple[int, ...], ...]
 
 
-class Sizes(NamedTuple):
+class LeafSizes(NamedTuple):
     """What sizes the leaves of a segment had: their shapes, and the elements of their memory."""
 
     shapes: Shapes
     memory: tuple[int, ...]
 
 
-def sizes_before(segment: Segment, found: WaitingCalls) -> Sizes:
+def sizes_before(segment: Segment, found: WaitingCalls) -> LeafSizes:
     """The sizes of leaves, for the next run of equal calls."""
     memory = [kind.size if isinstance(kind, LeafKind) else 0 for kind in segment.kinds]
-    return Sizes(tuple([leaf.shape for leaf in found.leaves]), tuple(memory))
+    return LeafSizes(tuple([leaf.shape for leaf in found.leaves]), tuple(memory))
 
 
 class SizedSegment:
@@ -80,7 +76,7 @@ class SizedSegment:
             the bits of a float, with its dtype.
     """
 
-    __slots__ = ("_counts", "_own", "fixed", "lengths", "segment", "shares", "unknowns")
+    __slots__ = ("counts", "fixed", "lengths", "segment", "shares", "unknowns")
 
     def __init__(
         self,
@@ -92,8 +88,8 @@ class SizedSegment:
     ):
         self.segment, self.unknowns, self.fixed = segment, unknowns, fixed
         self.lengths, self.shares = lengths, shares
-        self._counts: dict[tuple[int, ...], int] = {}
-        self._own: set[tuple[int, ...]] = set()
+        # The runs of nodes count the sizes that are to have a plan of their own, until they do.
+        self.counts = SizeCounts()
 
     def sizes_of(self, leaves: Sequence[Input]) -> tuple[int, ...] | None:
         """The unknowns; None if the leaves have other shapes."""
@@ -127,7 +123,7 @@ class SizedSegment:
         shapes, or sizes that came so often that they are to have a plan of their own.
         """
         sizes = self.sizes_of(leaves)
-        if sizes is None or self._has_its_own(sizes):
+        if sizes is None or self.counts.recur_often(sizes):
             return None
         values = {name: made(formula, sizes) for name, formula in self.lengths.items()}
         for name, (formula, dtype) in self.shares.items():
@@ -137,19 +133,6 @@ class SizedSegment:
             values[name] = bits
         return values
 
-    def _has_its_own(self, sizes: tuple[int, ...]) -> bool:
-        """Whether the sizes came so often that they are to have a plan of their own."""
-        if sizes in self._own:
-            return True
-        count = self._counts[sizes] = self._counts.pop(sizes, 0) + 1
-        if count >= _OFTEN << len(self._own):
-            # The runs of nodes count from here on, until it has one.
-            self._own.add(sizes)
-            return True
-        if len(self._counts) > _COUNTED:
-            del self._counts[next(iter(self._counts))]
-        return False
-
 
 def sized_segment(
     segment: Segment,
@@ -157,7 +140,7 @@ def sized_segment(
     plain: PlainNodes,
     asked: Call,
     others: ResultsAlive,
-    before: Sizes,
+    before: LeafSizes,
 ) -> SizedSegment | None:
     """The segment at all sizes, of leaves that had other sizes `before` when equal calls ran; None
     if what runs does not follow from those that differ.
@@ -217,27 +200,20 @@ def _tried(
     """What a run would be asked for at some sizes for which the plan is, and these; None if it is
     for too few of them. The sizes are larger than those `above` which they are tried.
     """
-    requests: list[Request] = []
-    examples: list[tuple[int, ...]] = []
-    for at in range(len(_TRIED)):
-        if len(examples) + len(_TRIED) - at < _NEEDED:
-            return None
-        sizes = tuple([
-            least + _TRIED[(at + 3 * n) % len(_TRIED)] for n, least in enumerate(above)
-        ])  # fmt: skip
+
+    def asked_for(sizes: Sizes) -> Request | None:
         nodes = NodesElsewhere(found, plain, unknowns, sizes, growing).calls()
-        if nodes is None:
-            continue
+        if nodes is None or request.lengths_of is None:
+            return None
         other = _request(found, nodes, asked)
-        lengths = None if request.lengths_of is None else request.lengths_of(other)
+        lengths = request.lengths_of(other)
         if lengths is None or not _has_equal_constants(request, other, binding):
-            continue
+            return None
         other.lengths = lengths
-        examples.append(sizes)
-        requests.append(other)
-        if len(examples) >= _NEEDED + len(unknowns):
-            break
-    return (requests, examples) if len(examples) >= _NEEDED else None
+        return other
+
+    most = _NEEDED + len(unknowns)
+    return collected(examples_of(TRIED, above), asked_for, _NEEDED, most)
 
 
 def _size_at(leaf: Input, axis: int) -> int:
@@ -254,7 +230,7 @@ def _size_at(leaf: Input, axis: int) -> int:
 
 
 def _unknowns(
-    found: WaitingCalls, before: Sizes, memory: Sequence[int]
+    found: WaitingCalls, before: LeafSizes, memory: Sequence[int]
 ) -> Iterator[list[list[Position]]]:
     """The leaves and axes whose sizes are others than `before`, as unknowns: first, sizes that
     changed by as much are one, which a tensor and what a `cat` has added to it are; then each size
@@ -302,11 +278,7 @@ def _kinds(
         if not isinstance(kind, LeafKind) or kind.steps is None or kind.dtype is None:
             return None
         if any(op is Ops.SHRINK for op, _, _ in kind.steps):
-            steps = [
-                (op, arg, node.shape)
-                for (op, _, arg), node in zip(kind.steps, chain_of(nodes[number]))
-            ]
-            found = slice_of(steps[::-1], kind.size)
+            found = _slice_of_leaf(nodes[number], kind)
             if found is None:
                 return None
             shape, sliced, starts, detaches = found
@@ -315,12 +287,8 @@ def _kinds(
                 None if number in growing and axis in changing else size
                 for axis, size in enumerate(shape)
             ]
-            margins = tuple([size - length for size, length in zip(shape, sliced)])
-            kinds.append(
-                SizedSliceKind(
-                    tuple(below), margins, starts, detaches, kind.dtype, kind.device, kind.base
-                )
-            )
+            margins = [size - length for size, length in zip(shape, sliced)]
+            kinds.append(kind.as_slice(below, margins, starts, detaches))
             continue
         ops = tuple([op for op, _, _ in kind.steps if op is not Ops.RESHAPE])
         if any(op is not Ops.COPY and op is not Ops.DETACH for op in ops):
@@ -355,9 +323,8 @@ def _of_changing_memory(
     """
     if not isinstance(kind, LeafKind) or kind.base not in changing_of or kind.steps is None:
         return kind
-    steps = [(each.op, each.arg, each.shape) for each in chain_of(node)]
-    found = slice_of(steps[::-1], kind.size) if steps else None
-    if found is None or kind.dtype is None:
+    found = _slice_of_leaf(node, kind)
+    if found is None:
         return kind
     shape, sliced, starts, detaches = found
     whole, axes = changing_of[kind.base]
@@ -368,10 +335,13 @@ def _of_changing_memory(
         for axis, (size, length, start) in enumerate(zip(shape, sliced, starts))
     ]
     below = [None if axis in axes else size for axis, size in enumerate(shape)]
-    margins = (None,) * len(shape)
-    return SizedSliceKind(
-        tuple(below), margins, tuple(begins), detaches, kind.dtype, kind.device, kind.base
-    )
+    return kind.as_slice(below, [None] * len(shape), begins, detaches)
+
+
+def _slice_of_leaf(node: UOp, kind: LeafKind) -> SliceOfMemory | None:
+    """What `slice_of` says of a leaf and its node."""
+    moves = [(each.op, each.arg, each.shape) for each in reversed(chain_of(node))]
+    return slice_of(moves, kind.size) if moves and kind.dtype is not None else None
 
 
 def _names_of(kinds: Sequence[Kind]) -> set[str]:

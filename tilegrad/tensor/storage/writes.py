@@ -57,8 +57,8 @@ from tilegrad.tensor.storage.signatures import is_computed, waiting_calls
 __all__ = [
     "are_waiting", "can_replace", "can_take_slice", "can_wait", "can_wait_for_results",
     "can_wait_for_slice", "earlier_leaf", "is_memory_unknown", "is_put_off", "is_result",
-    "postpones_calls", "put_off", "realize_written", "run_with", "seen_by", "take", "take_memory",
-    "take_over",
+    "is_worth_a_copy", "postpones_calls", "put_off", "realize_written", "run_with", "seen_by",
+    "take", "take_memory", "take_over",
 ]  # fmt: skip
 
 # A larger tensor is written in place: its memory counts twice else, and Python's time does not.
@@ -100,7 +100,7 @@ def can_wait_for_slice(tensor: Any, value: Any) -> bool:
     """Whether `tensor` can take a copy of itself with `value`, a number or a tensor, in a part of
     it after the next run.
     """
-    if not 0 < elements(tensor.shape) * tensor.dtype.itemsize <= _MOST_BYTES_COPIED:
+    if not is_worth_a_copy(tensor):
         return False
     wants_grad = False
     if isinstance(value, Core):
@@ -108,6 +108,11 @@ def can_wait_for_slice(tensor: Any, value: Any) -> bool:
             return False
         wants_grad = bool(value._requires_grad)
     return _can_take(tensor, wants_grad=wants_grad)
+
+
+def is_worth_a_copy(tensor: Any) -> bool:
+    """Whether `tensor` is small enough to be copied as a part of it is written."""
+    return bool(0 < elements(tensor.shape) * tensor.dtype.itemsize <= _MOST_BYTES_COPIED)
 
 
 def is_result(tensor: Any) -> bool:
@@ -129,7 +134,7 @@ def is_result(tensor: Any) -> bool:
 
 def can_take_slice(tensor: Any, value: Any) -> bool:
     """Whether `tensor`, which `is_result`, can take `value` in a part of it."""
-    if not 0 < elements(tensor.shape) * tensor.dtype.itemsize <= _MOST_BYTES_COPIED:
+    if not is_worth_a_copy(tensor):
         return False
     if not isinstance(value, Core):
         return True

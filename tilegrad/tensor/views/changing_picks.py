@@ -58,25 +58,33 @@ class _Line:
     distance from the first or from the last index: `x[len(x) - 1]` follows from the size.
     """
 
-    __slots__ = ("changing", "code", "first_read", "is_told", "lengths", "starts", "various")
+    __slots__ = (
+        "changing", "code", "first_read", "has_prefixes", "is_told", "lengths", "starts", "various",
+    )  # fmt: skip
 
     def __init__(self, axes: int, read: int, code: Any):
         self.code = code
         self.first_read, self.is_told = read, False
         self.starts: list[set[tuple[bool, int]]] = [set() for _ in range(axes)]
-        self.lengths: list[int | None] = [None] * axes
+        # For each axis the last length of a slice, and the size of the axis.
+        self.lengths: list[tuple[int, int] | None] = [None] * axes
         self.changing: set[int] = set()
         # The axes where the lengths of slices change: these are sizes.
         self.various: set[int] = set()
+        # Whether the length of a slice has changed where the axis has not.
+        self.has_prefixes = False
 
     def note(self, picks: Sequence[_Pick], sizes: Sequence[int], read: int) -> None:
         for axis, (pick, size) in enumerate(zip(picks, sizes, strict=True)):
             if pick.length == size:
                 continue
             if not pick.is_number:
-                if self.lengths[axis] not in (None, pick.length):
+                before = self.lengths[axis]
+                if before is not None and before[0] != pick.length:
                     self.various.add(axis)
-                self.lengths[axis] = pick.length
+                    if before[1] == size:
+                        self.has_prefixes = True
+                self.lengths[axis] = pick.length, size
             ends = (True, pick.start), (False, size - pick.start)
             known = self.starts[axis]
             if read == self.first_read:
@@ -99,6 +107,15 @@ _kinds: Recent[tuple[Any, ...], WaitingKind] = Recent(lambda: 1024)
 # picked at: as long as none of them changes, there is nothing new to note. A line knows its code.
 _unchanged: Bounded[tuple[Any, ...], _Line] = Bounded(1024)
 _PLAIN = frozenset({int, type(None)})
+# The lines that wrote to what is read up to one length after the other.
+_writers: Bounded[Entry, bool] = Bounded(1024)
+
+
+def is_read_by_prefixes() -> bool:
+    """Whether what was written at the user's line was then read up to one length after the other,
+    as a cache is: then it is to be memory before it is read.
+    """
+    return bool(_writers) and _writers.get(composing.entry or call_site()) is not None
 
 
 def is_scalar(number: Any) -> bool:
@@ -143,6 +160,12 @@ def picked_at_inputs(tensor: Any, key: Any) -> Any | None:
     if picks is None:
         return None
     line = _line(entry, picks, sizes, pool.reads)
+    if line.has_prefixes and call is not None and call.is_write and call.value is None:
+        # Each length would be a graph of its own; of memory it is a leaf.
+        for each in call.entry:
+            _writers.put(each, True)
+        tensor.realize()
+        return view_of_memory(tensor, key)
     inputs = sorted(line.inputs)
     if not line.changing and seen is not None:
         _unchanged.put(seen, line)

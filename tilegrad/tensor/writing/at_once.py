@@ -2,8 +2,7 @@
 
 A program of `tilegrad.torch` that fills a table element by element (`table[i, j] += 1`, `best[s] =
 0.5`) writes a number a line: to wait for each write, and to run it, takes longer than all elements
-take to copy. The tensor stands on a copy with the number written to it; whoever looks at what it
-was keeps that.
+take to copy. Memory at which somebody else looks is copied first (`memory_writes`).
 """
 
 from __future__ import annotations
@@ -14,15 +13,15 @@ from typing import Any
 
 from tilegrad.base.dtype import DType, dtypes
 from tilegrad.ir.op import Ops
-from tilegrad.tensor.calls.uploads import can_upload, uploaded
+from tilegrad.tensor.calls.uploads import can_upload
 from tilegrad.tensor.handle.aliases import is_alone, look, look_of_call, same_storage
 from tilegrad.tensor.handle.core import Core, device_of
 from tilegrad.tensor.handle.replaced import exchange, stands_on_memory
-from tilegrad.tensor.handle.threads import is_only_thread
 from tilegrad.tensor.handle.waiting import this_thread
-from tilegrad.tensor.storage import host_memory, writes
+from tilegrad.tensor.storage import host_memory
 from tilegrad.tensor.storage.host_readable import known_elements
 from tilegrad.tensor.views.in_memory import view_moves
+from tilegrad.tensor.writing.memory_writes import may_write, own_memory
 
 __all__ = ["become_memory", "has_written", "update_at_once", "write_at_once"]
 
@@ -43,30 +42,25 @@ def write_at_once(tensor: Any, key: Any, value: Any) -> bool:
     """Write `value`, a number or a tensor without axes, to the part of `tensor` that `key` picks,
     by integers and slices inside; False, and nothing has happened, where that cannot be done here.
     """
-    if not tensor._at_once or (tensor._alias is not None and tensor._alias[1] != 0):
+    if not tensor._at_once or (isinstance(value, Core) and value.shape != ()):
         return False
-    if not is_alone(tensor) or not _may_take(tensor):
+    if not (_is_small(tensor) and may_write(tensor)):
         return False
     number = _number(value, tensor.dtype)
-    if number is None:
-        return False
-    array = _copied(tensor)
+    array = None if number is None else own_memory(tensor, _MOST_BYTES)
     if array is None:
         return False
-    array[key] = number
-    return _take(tensor, array)
+    array.view(tensor.dtype.name)[key] = number
+    return True
 
 
 def become_memory(tensor: Any) -> None:
     """Let a small constant be memory before it is first written to: from then on it is written to
     as any tensor is (`rows = torch.zeros(8, 3); rows[i] = row`).
     """
-    if tensor._call is not None or not tensor._node.is_constant:
-        return
-    if (tensor._alias is None or tensor._alias[1] == 0) and is_alone(tensor) and _may_take(tensor):
-        array = _copied(tensor)
-        if array is not None:
-            _take(tensor, array)
+    is_constant = tensor._call is None and tensor._node.is_constant
+    if is_constant and _is_small(tensor) and may_write(tensor):
+        own_memory(tensor, _MOST_BYTES)
 
 
 def update_at_once(view: Any, operation: Any, number: Any) -> bool:
@@ -87,29 +81,20 @@ def update_at_once(view: Any, operation: Any, number: Any) -> bool:
     other = _number(number, view.dtype)
     if other is None or whole._alias[1] != 0:
         return False
-    if whole._call is not None and whole._call.value is None and _is_fit(whole):
+    if whole._call is not None and whole._call.value is None and _is_small(whole):
         # Its elements are written one by one: each write would be part of the graph.
         _realize_without(whole, view)
-    array = _copied(whole) if _may_take(whole) else None
-    if array is None:
+    moves = _seen_through(whole, view) if may_write(whole) else None
+    array = None if moves is None else own_memory(whole, _MOST_BYTES, view)
+    if moves is None or array is None:
         return False
     import numpy
 
-    moves: list[tuple[Ops, Any, tuple[int, ...]]] = []
-    seen = array
-    for op, arg in _moves_of(view):
-        if op not in _MOVES:
-            return False
+    seen = array.view(view.dtype.name)
+    for op, arg, _ in moves:
         seen = host_memory.moved(seen, op, arg)
-        if op is not Ops.DETACH:
-            moves.append((op, arg, seen.shape))
-    if not numpy.may_share_memory(seen, array):
-        # A reshape that copied.
-        return False
     with numpy.errstate(all="ignore"):
         seen[...] = operation(seen, other)
-    if not _take(whole, array):
-        return False
     # The view looks at the new memory of the whole.
     own = whole._call
     made = object.__new__(view.__class__)
@@ -118,6 +103,24 @@ def update_at_once(view: Any, operation: Any, number: Any) -> bool:
     exchange(view, made)
     view._alias = alias[0], len(moves)
     return True
+
+
+def _seen_through(whole: Any, view: Any) -> list[tuple[Ops, Any, tuple[int, ...]]] | None:
+    """The moves from `whole`, in memory, to its `view`; None where one of them copies."""
+    import numpy
+
+    array = known_elements(whole)
+    if array is None:
+        return None
+    moves: list[tuple[Ops, Any, tuple[int, ...]]] = []
+    seen = array
+    for op, arg in _moves_of(view):
+        if op not in _MOVES:
+            return None
+        seen = host_memory.moved(seen, op, arg)
+        if op is not Ops.DETACH:
+            moves.append((op, arg, seen.shape))
+    return moves if numpy.may_share_memory(seen, array) else None
 
 
 def _moves_of(view: Any) -> Sequence[tuple[Ops, Any]]:
@@ -172,23 +175,10 @@ def has_written(tensor: Any, key: Any, value: Any) -> bool:
         return False
 
 
-def _may_take(tensor: Any) -> bool:
-    """Whether nobody would see that a tensor stands on other memory."""
-    call = tensor._call
-    return (call is None or call.value is not None) and _is_fit(tensor)
-
-
-def _is_fit(tensor: Any) -> bool:
-    """As `_may_take`, of a tensor whose elements are known or may be computed now."""
-    call = tensor._call
-    if tensor._requires_grad or tensor._symbols or tensor.dtype not in _WRITTEN:
-        return False
-    if call is not None and call.pool is not this_thread.pool:
-        return False
-    if not all(size.__class__ is int for size in tensor.shape) or not can_upload(device_of(tensor)):
-        return False
-    nbytes = math.prod(tensor.shape) * tensor.dtype.itemsize
-    return 0 < nbytes <= _MOST_BYTES and is_only_thread() and writes.is_memory_unknown(tensor)
+def _is_small(tensor: Any) -> bool:
+    """Whether numbers are written to a tensor here."""
+    is_plain = tensor.dtype in _WRITTEN and all(size.__class__ is int for size in tensor.shape)
+    return is_plain and math.prod(tensor.shape) * tensor.dtype.itemsize <= _MOST_BYTES
 
 
 def _number(value: Any, dtype: DType) -> Any | None:
@@ -223,21 +213,3 @@ def _number(value: Any, dtype: DType) -> Any | None:
         return numpy.asarray(value, bool) if is_number else None
     is_whole = kind is bool or (kind is int and dtype.min <= value <= dtype.max)
     return numpy.asarray(value, dtype.name) if is_whole else None
-
-
-def _copied(tensor: Any) -> Any | None:
-    """The elements of a tensor, if they are known, as an array that nobody else has."""
-    found = known_elements(tensor)
-    return None if found is None else found.copy().view(tensor.dtype.name)
-
-
-def _take(tensor: Any, array: Any) -> bool:
-    """Let a tensor stand on memory with the values of `array`."""
-    made = uploaded(tensor, array, tensor.dtype)
-    if made is None:
-        return False
-    alias, requires_grad = tensor._alias, tensor._requires_grad
-    exchange(tensor, made)
-    tensor._alias, tensor._requires_grad = alias, requires_grad
-    made._alias = None
-    return True

@@ -3,10 +3,11 @@
 
     x[1:-1] = v    where(one, v padded, x)         `one` is true in the slice, and a constant
     x[i] = v       where(indices == i, v, x)        `i` is an input: one graph for all positions
-    x[i:i+3] = v   where(inside, v[indices - i], x)    likewise, for slices at many positions
 
 So a loop that writes to slices is made of values alone, and its steps are equal segments. A result
-that is in no memory yet, and that nobody else looks at, is another result from then on.
+that is in no memory yet, and that nobody else looks at, is another result from then on. The host
+writes to memory (`memory_writes`) where slices begin at many positions, as each would be a graph of
+its own; where a tensor is large; and where it is read up to one length after the other.
 """
 
 from __future__ import annotations
@@ -30,12 +31,13 @@ from tilegrad.tensor.handle.device import canonical
 from tilegrad.tensor.handle.kinds import next_number
 from tilegrad.tensor.handle.waiting import Call, Input, Number, this_thread
 from tilegrad.tensor.storage import writes
+from tilegrad.tensor.views.changing_picks import is_read_by_prefixes
 from tilegrad.tensor.writing.at_once import become_memory, write_at_once
+from tilegrad.tensor.writing.memory_writes import write_to_memory
 
 __all__ = ["take_slice"]
 
-# Slices at one line that begin at more positions have these as inputs; those of more lengths are
-# written in place: each is a graph of its own.
+# Slices at one line that wait: each is a graph of its own.
 _MOST_SLICES = 4
 # Assignments over one another that may wait: each copies all of the tensor in their graph.
 _MOST_WAITING = 8
@@ -45,43 +47,24 @@ _PLAIN = 1e30
 _FIRST = 2
 _INTEGERS = frozenset({int, type(None)})
 
-# An axis of a slice: its ends, its length where it begins at an input, or None for one element
-# whose position is an input.
-_Axes = tuple[tuple[int, int] | int | None, ...]
+# An axis of a slice: its ends, or None for one element whose position is an input.
+_Axes = tuple[tuple[int, int] | None, ...]
 
 
 class _Slice(NamedTuple):
     """What numbers and slices pick: how along each axis, and where, where that is one element."""
 
     axes: _Axes
-    positions: list[int]
+    positions: tuple[int, ...]
 
     @property
     def shape(self) -> list[int]:
         return [_length(axis) for axis in self.axes if axis is not None]
 
-    def with_inputs(self, shape: Sequence[int]) -> _Slice:
-        """The same slice of a tensor of `shape`, with inputs for where it begins."""
-        axes: list[tuple[int, int] | int | None] = []
-        positions: list[int] = []
-        left = iter(self.positions)
-        for axis, size in zip(self.axes, shape, strict=True):
-            if not isinstance(axis, tuple):
-                positions.append(next(left))
-                axes.append(axis)
-            elif axis == (0, size):
-                axes.append(axis)
-            else:
-                positions.append(axis[0])
-                axes.append(axis[1] - axis[0])
-        return _Slice(tuple(axes), positions)
 
-
-def _length(axis: tuple[int, int] | int | None) -> int:
+def _length(axis: tuple[int, int] | None) -> int:
     """How many elements a slice has along an axis."""
-    if isinstance(axis, tuple):
-        return axis[1] - axis[0]
-    return 1 if axis is None else axis
+    return 1 if axis is None else axis[1] - axis[0]
 
 
 _templates: Recent[tuple[Any, ...], tuple[int, Template]] = Recent(lambda: 1024)
@@ -108,6 +91,8 @@ def take_slice(tensor: Any, key: Any, value: Any) -> bool:
         return True
     if found is None:
         return False
+    if _is_for_the_host(tensor, found) and write_to_memory(tensor, key, value, found.shape):
+        return True
     become_memory(tensor)
     is_result = writes.is_result(tensor)
     if is_result and _is_deep(tensor._call):
@@ -120,9 +105,9 @@ def take_slice(tensor: Any, key: Any, value: Any) -> bool:
     if given is None:
         return False
     if not _is_of_few(tensor, found.axes, given.shape):
-        found = found.with_inputs(tensor.shape)
-        if not _is_of_few(tensor, found.axes, given.shape):
-            return False
+        if tensor._call is not None and tensor._call.value is None:
+            tensor.realize()
+        return write_to_memory(tensor, key, value, found.shape)
     if writes.are_waiting(tensor, _MOST_WAITING):
         tensor.realize()
     own = tensor._call or tensor._node
@@ -136,6 +121,15 @@ def take_slice(tensor: Any, key: Any, value: Any) -> bool:
     number, template = _template(tensor, found.axes, given)
     writes.take(tensor, number, template, tuple(inputs))
     return True
+
+
+def _is_for_the_host(tensor: Any, found: _Slice) -> bool:
+    """Whether a slice is better written at once, in place: of a tensor of which all would be
+    copied, or that is read up to another length in each step.
+    """
+    if writes.is_worth_a_copy(tensor):
+        return is_read_by_prefixes()
+    return bool(tensor._at_once) or not _is_of_few(tensor, found, ())
 
 
 def _is_deep(call: Any) -> bool:
@@ -220,7 +214,7 @@ def _slice_of(key: Any, shape: tuple[Any, ...]) -> _Slice | None:
         axes.append((start, stop))
     axes += [(0, size) for size in shape[len(axes) :]]
     is_all = axes == [(0, size) for size in shape]
-    return None if is_all else _Slice(tuple(axes), positions)
+    return None if is_all else _Slice(tuple(axes), tuple(positions))
 
 
 def _fits(shape: Sequence[int], picked: Sequence[int]) -> bool:
@@ -232,10 +226,9 @@ def _fits(shape: Sequence[int], picked: Sequence[int]) -> bool:
     return True
 
 
-def _is_of_few(tensor: Any, axes: _Axes, shape: tuple[int, ...]) -> bool:
+def _is_of_few(tensor: Any, axes: Any, shape: tuple[int, ...]) -> bool:
     """Whether a loop that writes like this is a few graphs, as far as is known."""
-    has_inputs = any(axis.__class__ is int for axis in axes)
-    line = composing.entry or call_site(), tensor.shape, tensor.dtype, shape, has_inputs
+    line = composing.entry or call_site(), tensor.shape, tensor.dtype, shape
     known = _slices.setdefault(line, set())
     if len(known) <= _MOST_SLICES:
         known.add(axes)
@@ -267,8 +260,7 @@ def _graph(tensor: Any, axes: _Axes, given: _Given) -> tuple[UOp, list[UOp]]:
         value = UOp.const(tensor.dtype, given.constant)
     else:
         value = _stand_in("value", tensor.dtype, given.shape)
-    inputs = sum(not isinstance(axis, tuple) for axis in axes)
-    positions = [_stand_in(f"position {at}", dtypes.int32, ()) for at in range(inputs)]
+    positions = [_stand_in(f"position {at}", dtypes.int32, ()) for at in range(axes.count(None))]
     outer = this_thread.stand_ins
     this_thread.stand_ins = outer.union([old, value, *positions])
     try:
@@ -302,23 +294,12 @@ def _replaced(old: Any, axes: _Axes, value: UOp, positions: Sequence[UOp]) -> UO
         if isinstance(axis, tuple):
             continue
         indices, position = old._iota(size) + _FIRST, old._of(next(left), old.device)
-        if axis is None:
-            is_here = indices == position
-        else:
-            within = indices - position
-            is_here = (within >= 0) & (within < axis)
-            given = _rows_on_axis(given, number, within)
-        is_here = is_here.reshape([size if at == number else 1 for at in range(old.ndim)])
+        is_here = (indices == position).reshape(
+            [size if at == number else 1 for at in range(old.ndim)]
+        )
         inside = is_here if inside is None else inside & is_here
     made: UOp = inside.where(given, old).uop
     return made
-
-
-def _rows_on_axis(x: Any, axis: int, indices: Any) -> Any:
-    """What a vector of indices picks of `x` along an axis, and zeros where one is outside."""
-    others = [other for other in range(x.ndim) if other != axis]
-    order = [axis, *others]
-    return x.permute(order)._rows(indices).permute([order.index(at) for at in range(x.ndim)])
 
 
 def _stand_in(name: str, dtype: DType, shape: tuple[int, ...]) -> UOp:
