@@ -30,7 +30,7 @@ from tilegrad.tensor.handle.device import canonical
 from tilegrad.tensor.handle.kinds import next_number
 from tilegrad.tensor.handle.waiting import Call, Input, Number, this_thread
 from tilegrad.tensor.storage import writes
-from tilegrad.tensor.writing.at_once import become_memory, write_at_once
+from tilegrad.tensor.writing.at_once import become_memory
 
 __all__ = ["take_slice"]
 
@@ -104,8 +104,6 @@ def take_slice(tensor: Any, key: Any, value: Any) -> bool:
     happened, if that is to be written in place, or is an error.
     """
     found = _slice_of(key, tensor.shape)
-    if found is not None and write_at_once(tensor, key, value):
-        return True
     if found is None:
         return False
     become_memory(tensor)
