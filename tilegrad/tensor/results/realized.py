@@ -42,6 +42,7 @@ from tilegrad.tensor.storage import (
     segments,
     writes,
 )
+from tilegrad.tensor.storage.host_graphs import computed_by_host
 from tilegrad.tensor.storage.host_runs import evaluated
 from tilegrad.tensor.storage.memory import is_stored
 from tilegrad.tensor.storage.short_reads import realize_shortly
@@ -512,7 +513,7 @@ def _compute(pending: Sequence[Realized]) -> None:
     if this_thread.stand_ins and not this_thread.stand_ins.isdisjoint(toposort(roots)):
         raise StandInError("realize: a stand-in of an operand has no value")
     near: dict[UOp, Sequence[UOp]] = {}
-    done = running.run(roots, variables, pending, near)
+    done = computed_by_host(pending, roots) or running.run(roots, variables, pending, near)
     overwritten.note_past(
         {
             root: stored

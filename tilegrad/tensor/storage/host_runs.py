@@ -12,7 +12,7 @@ from __future__ import annotations
 import contextvars
 import ctypes
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from math import prod
 from operator import attrgetter
 from typing import Any
@@ -24,6 +24,7 @@ from tilegrad.device.registry import Device
 from tilegrad.engine.realize import realize as engine
 from tilegrad.engine.run.memory import OverwrittenError, buffer_of
 from tilegrad.engine.run.run import record_of_thread, timer_of_thread
+from tilegrad.ir.graph_templates import Template
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp
 from tilegrad.runtime.allocator import size_class
@@ -44,7 +45,8 @@ from tilegrad.tensor.storage.segment_take import give_back
 from tilegrad.tensor.storage.signatures import is_computed, waiting_calls
 
 __all__ = [
-    "elements_in", "elements_of", "evaluated", "is_in_memory", "may_compute", "quietly",
+    "elements_in", "elements_of", "evaluated", "is_in_memory", "made_of", "may_compute",
+    "quietly",
     "run_on_host", "stored_on_host",
 ]  # fmt: skip
 
@@ -131,6 +133,18 @@ def is_in_memory(tensor: Any) -> bool:
     """Whether a tensor is computed, here or elsewhere."""
     call = tensor._call
     return is_stored(tensor._node) if call is None else call.value is not None
+
+
+def made_of(template: Template, leaves: Sequence[UOp]) -> Any:
+    """What a template of one result makes of leaves.
+
+    Raises NotOfHostError where one of them, or a step, is not for the host.
+    """
+    evaluate = evaluator_of(template, template.results[0], leaves)
+    if evaluate is None:
+        raise NotOfHostError
+    run = _Run()
+    return quietly(evaluate, *[run.leaf(each) for each in leaves])
 
 
 def run_on_host(tensor: Any, asked: Call, alive: list[Call]) -> bool:
