@@ -25,7 +25,7 @@ from tilegrad.tensor.storage.memory import is_stored
 __all__ = ["computed_by_host"]
 
 # Nodes of a graph, and how often the host computes one.
-_MOST_NODES, _OFTEN = 40, 16
+_MOST_NODES, _OFTEN = 256, 16
 # By graph, without its memory: the template, and how often it came; no template where that has
 # steps which are not for the host.
 _known: Recent[tuple[Any, ...], tuple[Template | None, int]] = Recent(

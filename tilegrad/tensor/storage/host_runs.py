@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextvars
 import ctypes
+import functools
 import threading
 from collections.abc import Callable, Sequence
 from math import prod
@@ -50,8 +51,8 @@ __all__ = [
     "run_on_host", "stored_on_host",
 ]  # fmt: skip
 
-# With more results, calls or steps of templates, a kernel is as soon there.
-_MOST_RESULTS, _MOST_CALLS, _MOST_STEPS = 16, 32, 40
+# With more results, calls or steps of templates, the host takes as long as a kernel that is new.
+_MOST_RESULTS, _MOST_CALLS, _MOST_STEPS = 48, 128, 256
 # Steps below a value that is computed for who asks, and not stored; nodes that may wait meanwhile.
 _MOST_UNSTORED, _MOST_WAITING = 10, 256
 # Elements of an operand.
@@ -63,15 +64,11 @@ _blank, _char = object.__new__, ctypes.c_char
 
 
 class _Quiet(threading.local):
-    """A context of each thread in which NumPy tells of no overflow, as kernels do not."""
+    """A context of each thread in which NumPy tells of no overflow, as kernels do not. NumPy is
+    loaded when there is something to compute.
+    """
 
-    def __init__(self) -> None:
-        import numpy
-
-        self.context = contextvars.copy_context()
-        self.context.run(numpy.seterr, all="ignore")
-        self.frombuffer: Any = numpy.frombuffer
-        self.kinds = {each: numpy.dtype(each.name) for each in DTYPES}
+    context: contextvars.Context | None = None
 
 
 _quiet = _Quiet()
@@ -79,7 +76,13 @@ _quiet = _Quiet()
 
 def quietly(function: Callable[..., Any], *operands: Any) -> Any:
     """What a function of NumPy's makes of `operands`, without a word of what overflows."""
-    return _quiet.context.run(function, *operands)
+    context = _quiet.context
+    if context is None:
+        import numpy
+
+        context = _quiet.context = contextvars.copy_context()
+        context.run(numpy.seterr, all="ignore")
+    return context.run(function, *operands)
 
 
 def evaluated(tensor: Any, most: int = _MOST_UNSTORED) -> Any | None:
@@ -108,7 +111,7 @@ def evaluated(tensor: Any, most: int = _MOST_UNSTORED) -> Any | None:
         if len(calls) > 1:
             calls.sort(key=_by_time)
         try:
-            _quiet.context.run(run.compute, calls)
+            quietly(run.compute, calls)
         except (NotOfHostError, OverwrittenError):
             return None
         return run.arrays[call]
@@ -160,7 +163,7 @@ def run_on_host(tensor: Any, asked: Call, alive: list[Call]) -> bool:
         return False
     run = _Run()
     try:
-        _quiet.context.run(run.compute, sorted(calls, key=_by_time))
+        quietly(run.compute, sorted(calls, key=_by_time))
     except (NotOfHostError, OverwrittenError):
         return False
     return run.give(asked, calls, alive)
@@ -375,16 +378,25 @@ class _Run:
         return found
 
 
+@functools.cache
+def _arrays() -> tuple[Any, dict[DType, Any]]:
+    """NumPy's view of memory, and its dtypes."""
+    import numpy
+
+    return numpy.frombuffer, {each: numpy.dtype(each.name) for each in DTYPES}
+
+
 def elements_in(buffer: Buffer) -> Any:
     """The elements of memory of this machine, which are not copied.
 
     Raises NotOfHostError for other memory.
     """
     handle, dtype = buffer._handle, buffer.dtype
-    kind = _quiet.kinds.get(dtype)
+    from_buffer, kinds = _arrays()
+    kind = kinds.get(dtype)
     if handle is None or kind is None or buffer.allocator.device != "CPU":
         raise NotOfHostError
-    return _quiet.frombuffer((_char * buffer.nbytes).from_address(handle), kind)
+    return from_buffer((_char * buffer.nbytes).from_address(handle), kind)
 
 
 def stored_on_host(array: Any, dtype: DType, size: int) -> Buffer | None:

@@ -93,7 +93,7 @@ _concerned: Recent[tuple[int, ...], tuple[int, ...]] = Recent(
 # By structure, how often the host ran it, and from `_FEW_RUNS` on, how often it had no segment: a
 # structure that comes often has one, unless its leaves are others each time.
 _tries: Recent[tuple[int, ...], int] = Recent(lambda: min(config.KEEP_KERNELS, 1024))
-_FEW_RUNS = 16
+_FEW_RUNS = 128
 _exclusive = engine.exclusive()
 blank = object.__new__
 
