@@ -30,9 +30,12 @@ __all__ = [
 ]  # fmt: skip
 
 # Tuning, worth shown by `bench/corpus.py`, family attention.
-# Rows that are computed at once; what they share is packed, which pays from _MANY_ROWS on.
+# Rows that are computed at once; what they share is packed, which pays where four times as many use
+# it.
 _ROWS = 8
-_MANY_ROWS = 32
+# Bytes that all rows read, as a multiple of the second cache, up to which the last cache delivers
+# them in time for a tile of eight rows. The scratch of some rows may take half of the second cache.
+_PASSED_OVER = 2
 # The share of time that reductions lose as they read whole matrices, not panels of these; and the
 # cycles to pack an element, which each chunk of rows does for itself.
 _LOST = 0.045
@@ -114,7 +117,7 @@ def is_worth_materialising(
     row_bytes = _in_rows(element, reductions, axes, inlinable)
     for row in axes.outer:
         invariant = [_invariant_loads(reduction, row, target) for reduction in reductions]
-        if row.vmax + 1 < _MANY_ROWS or not all(invariant):
+        if row.vmax + 1 < 4 * _ROWS or not all(invariant):
             continue
         passed = {load: _reach(load, axes.outer) for found in invariant for load in found}
         apart = extent_product(axes.outer) // (row.vmax + 1)
@@ -123,7 +126,7 @@ def is_worth_materialising(
         packed = _PACKED * (chunks - 1) * sum(passed.values())
         lost = _LOST * steps + packed + row_bytes * _byte_cycles(row_bytes, target)
         nearer = sum(count * load.dtype.itemsize for load, count in passed.items())
-        if (nearer <= second or is_long) and saved > lost:
+        if (nearer <= _PASSED_OVER * second or is_long) and saved > lost:
             return True
     return False
 
@@ -152,7 +155,7 @@ def slice_rows(ast: UOp, target: Target) -> UOp | None:
         extent_product(load.ranges - around - row.ranges) * load.dtype.itemsize for load in passed
     )
     rows = _ROWS * row.nbytes
-    if 2 * row.length * rows <= second and row.length * each <= second:
+    if 2 * row.length * rows <= second and row.length * each <= _PASSED_OVER * second:
         return None
     most = min(second // (2 * rows), second // max(each, 1))
     # Slices of two lines of memory; with fewer than two of these, correcting the sums of each costs
