@@ -57,6 +57,21 @@ def test_the_estimate_counts_a_copy_for_each_chunk() -> None:
     assert once > 0 and found[2] - found[0] == pytest.approx(5 * once, rel=0.02)
 
 
+def test_the_estimate_counts_a_copy_in_each_iteration_of_a_loop_around_it() -> None:
+    """A panel of the right side is copied for each of 96 rows, which do not move it."""
+    ast = kernel_of(Tensor.empty(96, 64) @ Tensor.empty(64, 128))
+    lanes = Opt(OptOps.UPCAST, 1, 16)
+    plain, around, outside = (
+        estimate(apply_opts(ast, [lanes, *opts], ONE), ONE).instructions
+        for opts in (
+            [],
+            [Opt(OptOps.STAGE, 1, 2)],
+            [Opt(OptOps.SWAP, 0, 1), Opt(OptOps.STAGE, 0, 2)],
+        )
+    )
+    assert around - plain == pytest.approx(96 * (outside - plain), rel=0.1)
+
+
 def test_padded_channels_are_transposed_as_they_are_packed() -> None:
     """Of five times 32 channels the last ones are padding: whole rows of each are loaded, and no
     element of the weights by itself.
