@@ -138,7 +138,7 @@ def test_matrices_have_no_windows() -> None:
 
 
 def test_the_heuristic_leaves_no_gate_where_the_work_is() -> None:
-    x, w = Tensor.empty(4, 32, 32, 32).realize(), Tensor.empty(64, 32, 3, 3).realize()
+    x, w = Tensor.empty(8, 64, 28, 28).realize(), Tensor.empty(64, 64, 3, 3).realize()
     ast = kernel_of(x.conv2d(w, padding=1))
     target = Device["CPU"].target
     opts = heuristic(ast, target)

@@ -26,7 +26,7 @@ def convolution(channels: int, side: int, to: int, size: int, stride: int, paddi
 
 def test_chunks_share_the_loop_that_moves_a_copy() -> None:
     """Strips of columns are copied: chunks of rows would copy each strip as a whole again."""
-    shaped = shape(kernel_of(convolution(16, 51, 149, 3, 1, 1)), TWO)
+    shaped = shape(kernel_of(convolution(48, 33, 96, 3, 2, 1)), TWO)
     (chunks,) = [
         loop for loop in shaped.toposort() if loop.op is Ops.RANGE and loop.axis is Axis.THREAD
     ]
@@ -55,6 +55,21 @@ def test_the_estimate_counts_a_copy_for_each_chunk() -> None:
     ]
     once = found[1] - found[0]
     assert once > 0 and found[2] - found[0] == pytest.approx(5 * once, rel=0.02)
+
+
+def test_the_estimate_counts_a_copy_in_each_iteration_of_a_loop_around_it() -> None:
+    """A panel of the right side is copied for each of 96 rows, which do not move it."""
+    ast = kernel_of(Tensor.empty(96, 64) @ Tensor.empty(64, 128))
+    lanes = Opt(OptOps.UPCAST, 1, 16)
+    plain, around, outside = (
+        estimate(apply_opts(ast, [lanes, *opts], ONE), ONE).instructions
+        for opts in (
+            [],
+            [Opt(OptOps.STAGE, 1, 2)],
+            [Opt(OptOps.SWAP, 0, 1), Opt(OptOps.STAGE, 0, 2)],
+        )
+    )
+    assert around - plain == pytest.approx(96 * (outside - plain), rel=0.1)
 
 
 def test_padded_channels_are_transposed_as_they_are_packed() -> None:

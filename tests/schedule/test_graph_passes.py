@@ -145,6 +145,14 @@ def test_what_must_be_in_memory_is_stored_first() -> None:
     ]
 
 
+def test_a_table_in_another_dtype_is_made_where_rows_are_added() -> None:
+    rows = leaf(0, 4), leaf(1, 8192).cast(dtypes.int32), leaf(2, 8192)
+    assert added("schedule.forced", UOp(Ops.SCATTER_ADD, dtypes.float32, rows)) == [
+        "SCATTER_ADD (4,) double: rows are added to it in place",
+        "CAST (4,) float: its value was asked for",
+    ]
+
+
 def test_a_scan_is_stored_at_the_end_of_the_work_on_it() -> None:
     scan = Tensor.empty(64, 64).cumsum(1).exp().sum(1)
     assert added("schedule.stored_scans", scan) == [

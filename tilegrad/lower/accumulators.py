@@ -122,10 +122,6 @@ def _step(reduce: UOp, total: UOp, value: UOp, ctx: _Accumulators) -> UOp:
         return value.replace(src=(*value.src[:2], total))
     if _is_product(reduce, value, ctx):
         return UOp(Ops.MULACC, reduce.dtype, (*value.src, total))
-    if reduce.arg is Ops.MAX and ctx.is_short:
-        # MAX tests its first operand for NaN. With `value` first, the test need not wait for the
-        # accumulator.
-        return value.alu(reduce.arg, total)
     return total.alu(reduce.arg, value)
 
 

@@ -11,15 +11,11 @@ from dataclasses import dataclass
 from tilegrad.ir.op import Axis, Ops
 from tilegrad.ir.queries import stride_of
 from tilegrad.ir.uop import UOp
-from tilegrad.optimize.facts import ROWS, padded_to
+from tilegrad.optimize.facts import FEW_ROWS, ROWS, padded_to
 from tilegrad.optimize.opt import loop_order
 from tilegrad.target import Target
 
 __all__ = ["ContractionTile", "find_contraction_tile"]
-
-# Tuning, worth shown by `bench/corpus.py`, families products, attention and gradients.
-# Rows of the operand with more, beside those of the other one, the best number first.
-_BESIDE = (4, 3, 2)
 
 
 @dataclass(frozen=True)
@@ -72,8 +68,8 @@ def find_contraction_tile(ast: UOp, reduction: UOp, target: Target) -> Contracti
         key=lambda axis: axis.extent.arg,
     )
     rows = _some(few.src[0].arg, [count for count in ROWS if count <= ROWS[0]])
-    most = target.accumulators // rows
-    beside = _some(many.src[0].arg, [count for count in _BESIDE if count <= most])
+    most = min(target.accumulators // rows, FEW_ROWS)
+    beside = _some(many.src[0].arg, range(most, 1, -1))
     return ContractionTile(lanes, width, ((few, rows), (many, beside)))
 
 

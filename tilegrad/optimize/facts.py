@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Collection, Sequence
 
-from tilegrad.ir.op import Ops
+from tilegrad.ir.op import Axis, Ops
 from tilegrad.ir.queries import iterations_of
 from tilegrad.ir.uop import UOp
 from tilegrad.optimize.overlap import dimensions
@@ -13,13 +13,11 @@ from tilegrad.optimize.stage import operand_of
 
 __all__ = [
     "COPIED", "FEW_ROWS", "LIGHT", "LONG", "OFTEN", "PER_VECTOR", "ROWS", "UNROLLED",
-    "WORTH_STAGING", "has_functions", "heaviest", "is_known", "loops_around", "operand",
+    "has_functions", "heaviest", "is_known", "is_mostly_used", "loops_around", "operand",
     "packed_bytes", "padded_to", "parameters_of", "power_below", "power_in", "stores",
 ]  # fmt: skip
 
 # Tuning, worth shown by `bench/corpus.py`, families products, convolutions and reductions.
-# Multiply-adds from which on a copy of an operand is faster than reading it where it lies.
-WORTH_STAGING = 1 << 18
 # Relative cost of a vector of results, by the vectors that a tile is wide: with one alone, each
 # element of the other operand is loaded for a single multiply-add.
 PER_VECTOR = {1: 1.35, 2: 1.0, 3: 1.03, 4: 1.0}
@@ -29,26 +27,37 @@ ROWS = (8, 12, 10, 9, 7, 6, 11, 5, 4)
 FEW_ROWS = 4
 # The fewest tiles of an axis that may be padded to whole tiles: it gets 1/16 longer at most.
 LONG = 16
-# The share of the largest reduction's steps below which others need no shape of their own.
+# The share of the work that is little: of the largest reduction's steps, below which others need no
+# shape of their own, and padding of vectors.
 LIGHT = 1 / 8
 # The iterations up to which a loop is unrolled as a whole.
 UNROLLED = 16
-# Cost of copying an element to scratch, in multiply-adds.
-COPIED = 24
+# Cost of an element that is copied to scratch, or stored without neighbours, in multiply-adds.
+COPIED = 32
 # Uses of an operand from which on it may be packed more than once; with fewer, it takes as long to
 # arrive from memory as to be used.
 OFTEN = 64
 
 
-def loops_around(nodes: Iterable[UOp]) -> dict[UOp, frozenset[UOp]]:
+def loops_around(nodes: Collection[UOp], loops: Sequence[UOp]) -> dict[UOp, frozenset[UOp]]:
     """By loop of a reduction, or of a nest that fills scratch: the loops in which its body runs.
-    They are the loops of its results and its own, and none of those that only what comes behind it
-    runs in.
+    They are the loops of its results and its own, those of `loops`, outermost first, in which these
+    run, and none of those that only what comes behind it runs in.
     """
+    depth = {loop: at for at, loop in enumerate(loops) if loop.axis is not Axis.REDUCE}
+    outside = {loop: frozenset[UOp]() for loop in depth}
+    for ranges in {node.ranges for node in nodes}:
+        nested = sorted(ranges.intersection(depth), key=depth.__getitem__)
+        for at, loop in enumerate(nested):
+            outside[loop] = outside[loop].union(nested[:at])
+    for loop in depth:
+        outside[loop] = outside[loop].union(*(outside[each] for each in outside[loop]))
     around: dict[UOp, frozenset[UOp]] = {}
     for node in nodes:
         for loop in node.src[1:] if node.op in (Ops.REDUCE, Ops.END) else ():
-            around[loop] = around.get(loop, frozenset()).union(node.ranges, node.src[1:])
+            own = node.ranges.union(node.src[1:])
+            own = own.union(*(outside[each] for each in own if each in outside))
+            around[loop] = around.get(loop, frozenset()) | own
     return around
 
 
@@ -110,6 +119,11 @@ def packed_bytes(load: UOp, outside: list[UOp], tile: tuple[UOp, int] | None = N
 
 def padded_to(extent: int, step: int) -> int:
     return -(-extent // step) * step
+
+
+def is_mostly_used(extent: int, step: int) -> bool:
+    """Whether little of an axis of `extent` is padding where it is as long as whole steps."""
+    return extent > (1 - LIGHT) * padded_to(extent, step)
 
 
 def power_below(extent: int) -> int:

@@ -17,12 +17,9 @@ from tilegrad.ir.op import Axis, Ops
 from tilegrad.ir.queries import stride_of
 from tilegrad.ir.rules import conjuncts, terms_of
 from tilegrad.ir.uop import UOp, prod
+from tilegrad.optimize.choice import CLEAR
 
 __all__ = ["Padding", "find_padding"]
-
-# Tuning, worth shown by `bench/corpus.py`, families convolutions and gradients.
-# The share of iterations from which on the others are worth leaving out.
-_WORTH_LEAVING = 0.75
 
 # Limits of compile time.
 # Positions of one axis and its filter window that are counted.
@@ -57,7 +54,8 @@ def find_padding(reduction: UOp, loads: list[UOp]) -> Padding | None:
     if not loops or any(loop.axis not in (Axis.LOOP, Axis.REDUCE) for loop in gate.ranges):
         return None
     share = _open_share(gate)
-    if share > _WORTH_LEAVING:
+    # With more of the iterations left, a shape is not clearly better.
+    if share > CLEAR:
         return None
     steps = {loop: abs(stride_of(load.index, loop) or 0) for loop in loops}
     return Padding(load, share, min(loops, key=lambda loop: (steps[loop], loop.number)))

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from tilegrad.ir.op import Axis, Ops
 from tilegrad.ir.uop import UOp
+from tilegrad.optimize.choice import CLEAR
 from tilegrad.optimize.facts import operand
 from tilegrad.optimize.opt import loop_order
 from tilegrad.optimize.overlap import dimensions
@@ -19,11 +20,6 @@ from tilegrad.optimize.reuse import Reuse
 from tilegrad.target import Target
 
 __all__ = ["Beside", "FilterWindow", "find_beside", "find_filter_window"]
-
-# Tuning, worth shown by `bench/corpus.py`, family convolutions.
-# Where not all of an axis fits the registers, a divisor of it that is at least this share of what
-# fits will do.
-_LARGE = 0.8
 
 
 @dataclass(frozen=True)
@@ -91,6 +87,7 @@ def find_beside(
             return Beside(count, extent) if count * extent >= target.busy_accumulators else None
     if reuse.lanes.vmax >= target.lanes_of(operand(ast, reuse.overlapping).dtype):
         return None
-    sizes = (rows for rows in range(most, int(most * _LARGE), -1) if extent % rows == 0)
+    # Not clearly fewer rows than there is room for.
+    sizes = (rows for rows in range(most, int(most * CLEAR), -1) if extent % rows == 0)
     rows = next(sizes, 0)
     return Beside(1, rows) if rows >= target.busy_accumulators else None

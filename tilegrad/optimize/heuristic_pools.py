@@ -19,10 +19,6 @@ from tilegrad.optimize.opt import OptOps
 
 __all__ = ["Pooler"]
 
-# Tuning, worth shown by `bench/corpus.py`, family pooling.
-# Terms of a filter window.
-_MOST_TERMS = 64
-
 
 class _Interleaved(NamedTuple):
     """Neighbours of a stored row are the `remainders` by a stride; `quotients` runs over the rest,
@@ -172,6 +168,7 @@ def _is_short(reduction: UOp) -> bool:
     return (
         all(loop.op is Ops.RANGE and loop.extent.op is Ops.CONST for loop in loops)
         and all(loop.axis is Axis.REDUCE for loop in loops)
-        and 1 < _terms(reduction) <= _MOST_TERMS
+        and all(loop.vmax < UNROLLED for loop in loops)
+        and _terms(reduction) > 1
         and not has_functions(reduction)
     )

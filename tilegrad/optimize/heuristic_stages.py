@@ -16,7 +16,6 @@ from tilegrad.optimize.facts import (
     LIGHT,
     LONG,
     ROWS,
-    WORTH_STAGING,
     is_known,
     padded_to,
     stores,
@@ -59,7 +58,7 @@ class StageShaper(Tiler):
             if len(found) == len(tiles):
                 light = [reduction for reduction in reductions if reduction not in heavy]
                 self.block(row, found, [reduction.src[-1] for reduction in heavy], light)
-                if steps[heavy[0]] >= WORTH_STAGING:
+                if steps[heavy[0]] >= self.target.timing.worth_threads:
                     self.pack_sides([reduction.src[-1] for reduction in heavy])
                 return True
         self.ast = before

@@ -16,8 +16,8 @@ from tilegrad.optimize.facts import (
     LONG,
     ROWS,
     UNROLLED,
-    WORTH_STAGING,
     has_functions,
+    is_mostly_used,
     padded_to,
     power_below,
     power_in,
@@ -30,14 +30,6 @@ from tilegrad.optimize.rows import rows_of_reduction
 from tilegrad.optimize.transposes import transpose
 
 __all__ = ["Streamer"]
-
-# Tuning, worth shown by `bench/corpus.py`, families reductions, rowwise and movement.
-# The most vectors of a reduction without a loop; in a longer one, the share of an iteration's
-# vectors that must not be padding.
-_WHOLE_REDUCTION = 13
-_WORTH_PADDING = 0.9
-# An axis may be so much longer for whole iterations of several vectors.
-_LITTLE = 1.03
 
 # Limits of compile time.
 # Gated loads of a row of vectors that is unrolled as a whole: more take long to compile.
@@ -55,7 +47,7 @@ class Streamer(Pooler):
         if self.shape_pooling(reductions, width):
             return
         store = stores(self.ast)[0]
-        padded = _padded_load(reductions, store, is_large=self.work() >= WORTH_STAGING)
+        padded = _padded_load(reductions, store, is_large=self.is_large())
         if padded is not None:
             read = [node for node in reductions[0].src[0].toposort() if node.op is Ops.LOAD]
             self.stage_slice(padded.extent.arg)
@@ -210,10 +202,7 @@ class Streamer(Pooler):
         nodes = self.ast.toposort()
         if any(node.op is Ops.END for node in nodes):
             return []
-        accumulators = self.target.accumulators
-        return rows_of_reduction(
-            reduction, loop_order(self.ast), accumulators, self.target.set_bytes
-        )
+        return rows_of_reduction(reduction, loop_order(self.ast), self.target)
 
     def vectorize_nest(self, nest: UOp, width: int) -> None:
         """Vectors in a nest that fills scratch."""
@@ -244,7 +233,8 @@ class Streamer(Pooler):
         if self.is_plain() and (amount <= width or extent % amount):
             # No vector is alone in its iteration or has a mask, if little is computed twice.
             wide = 4 * width
-            if padded_to(extent, wide) <= _LITTLE * extent and self.overlap_to(loop, wide):
+            again = padded_to(extent, wide) - extent
+            if 2 * LONG * again <= extent and self.overlap_to(loop, wide):
                 return
         if has_reduction and self.is_unrolled():
             # Its gates stand at every term: no lane of a mask of their own is worth that, and rows
@@ -423,17 +413,17 @@ def _reduction_amount(extent: int, width: int) -> int:
     the last vector has a mask.
     """
     whole = padded_to(extent, width)
-    if whole <= _WHOLE_REDUCTION * width:
+    if whole <= UNROLLED * width:
         return whole
     amounts = (count * width for count in (4, 2))
-    fits = (each for each in amounts if extent > _WORTH_PADDING * padded_to(extent, each))
+    fits = (each for each in amounts if is_mostly_used(extent, each))
     return next(fits, width)
 
 
 def _padded_amount(extent: int, width: int) -> int:
     """Several vectors for an iteration, where little of the axis is padding then, else one."""
     wide = (4 * width, 2 * width)
-    return next((each for each in wide if extent > _WORTH_PADDING * padded_to(extent, each)), width)
+    return next((each for each in wide if is_mostly_used(extent, each)), width)
 
 
 def _lane_amount(extent: int, width: int, vectors: int, *, has_mask: bool) -> int:

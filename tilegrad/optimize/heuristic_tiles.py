@@ -14,7 +14,6 @@ from tilegrad.optimize.facts import (
     OFTEN,
     PER_VECTOR,
     ROWS,
-    WORTH_STAGING,
     operand,
     packed_bytes,
     padded_to,
@@ -32,9 +31,9 @@ __all__ = ["Tiler"]
 # Vectors of a wide tile.
 _WIDE = max(PER_VECTOR)
 # Tuning, worth shown by `bench/corpus.py`, families products and convolutions. Penalties of a tile:
-# per row below the best number, a share; for rows that are computed twice or not needed, and for
-# loads with masks, factors (products, 512x8192x512: 4 against 6 rows).
-_FEWER, _PADDED, _GATED = 0.035, 1.05, 1.35
+# per row below the best number, a share; for rows that are computed twice or not needed, a factor
+# (products, 512x8192x512: 4 against 6 rows).
+_FEWER, _PADDED = 0.035, 1.05
 # The share of the second cache that a panel may take.
 _PANEL = 5 / 8
 
@@ -48,7 +47,7 @@ class Tiler(Shaper):
         """
         width = self.target.lanes_of(reduction.dtype)
         step = self.lane_step(reuse, reduction, is_one_vector=rows is not None)
-        is_large = self.work() >= WORTH_STAGING
+        is_large = self.is_large()
         is_unrolled = is_large and not self.is_short
         filter_window = find_filter_window(self.ast, reuse) if is_unrolled else None
         count, overlapping = max(step // width, 1), reuse.overlapping
@@ -73,10 +72,10 @@ class Tiler(Shaper):
             # What lanes move is copied, what rows move is read where it lies, where each gate would
             # be a branch. A tiled reduction adds to memory, which must not happen twice.
             panel = depth * step * reduction.dtype.itemsize
-            is_whole = panel <= self.panel_limit() and not reuse.cuts and reuse.overlapping is None
+            is_whole = panel <= self.panel_limit() and not reuse.cuts
             overlaps = not is_copied or is_whole
             is_gated = not overlaps and reuse.overlapping is None
-            padded = _GATED if is_gated else _PADDED
+            padded = _PADDED if not is_gated else self.gated_rows(vectors)
             most = self.most_rows(vectors) if rows is None else rows
             unrolled = self.unroll_rows(reuse.rows, most, padded=padded, overlaps=overlaps)
         least = self.least_uses(reuse, is_strided=is_strided)
@@ -190,6 +189,13 @@ class Tiler(Shaper):
         while step > 4 and padded_to(extent, step) > 1.34 * extent:
             step //= 2
         return step
+
+    def gated_rows(self, vectors: int) -> float:
+        """The price of rows whose elements are loaded behind branches, each for `vectors`
+        multiply-adds: how much longer it takes for all of them to start.
+        """
+        timing = self.target.timing
+        return 1 + timing.branch / timing.width * timing.ports / vectors
 
     def most_rows(self, vectors: int) -> int:
         """The most rows of `vectors` each for which there are accumulators."""

@@ -173,7 +173,7 @@ class _Counter:
         self.outer = frozenset(
             loop for loop in self.loops if loop.axis is not Axis.REDUCE and loop not in closed
         )
-        self.around = loops_around(self.nodes)
+        self.around = loops_around(self.nodes, self.loops)
         # Every chunk of a launch does all of what does not depend on its number.
         self.chunk = next((loop for loop in self.loops if loop.axis is Axis.THREAD), None)
         # Cycles from the last term of a reduction to its result.

@@ -23,10 +23,8 @@ __all__ = ["Packed", "find_packed", "take_out", "worth_taking_out"]
 
 # Tuning, worth shown by `bench/rows.py`, networks whose weights are constant.
 # Cost of copying an element, in multiply-adds, and the bytes of a contiguous run from which on the
-# processor prefetches it; the least share of a kernel's time, and the fewest elements, that are
-# worth memory of their own.
+# processor prefetches it; the fewest elements that are worth memory of their own.
 _FORESEEN, _LONG_RUN = 4, 8 << 10
-_SHARE = 1 / 64
 _LEAST = 1 << 13
 
 
@@ -128,6 +126,8 @@ def worth_taking_out(
     costs: convolutions won nothing.
     """
     work = int(prod(loop.vmax + 1 for loop in loop_order(ast)))
+    # The share of the time that is too little to measure.
+    unseen = work / OFTEN
     copies = _staged(ast.arg.opts)
     if len(copies) > 1 and copies == _staged(plain):
         return []
@@ -135,7 +135,7 @@ def worth_taking_out(
         each.slot
         for each in find_packed(ast)
         if each.slot in given
-        and each.size >= max(_LEAST, work * _SHARE / (_FORESEEN if each.has_long_runs else COPIED))
+        and each.size >= max(_LEAST, unseen / (_FORESEEN if each.has_long_runs else COPIED))
         and not (is_far and each.size * OFTEN > work)
     ]
 

@@ -11,6 +11,7 @@ from tilegrad.ir.op import Axis, Ops
 from tilegrad.ir.queries import stride_of
 from tilegrad.ir.uop import UOp, prod
 from tilegrad.optimize.facts import (
+    COPIED,
     FEW_ROWS,
     PER_VECTOR,
     ROWS,
@@ -28,10 +29,6 @@ __all__ = ["Reuse", "find_reuse", "find_reuses"]
 # Tuning, worth shown by `bench/corpus.py`, families products, convolutions and gradients.
 # Rows of one axis beyond which more gain nothing.
 _ENOUGH_ROWS = 7
-# Iterations of a reduction that takes no longer than storing its results one by one.
-_SHALLOW = 512
-# Cost of storing an element without neighbours in memory, or of packing one, in multiply-adds.
-_SCATTERED = 32
 # Factor on the rating of a tile whose vector loads have a mask for each lane.
 _SPREAD = 0.8
 
@@ -142,6 +139,11 @@ class _ReductionFacts:
         moves = [load for load in self.loads if lanes in load.index.ranges]
         return moves, [load for load in self.loads if lanes not in load.ranges]
 
+    @property
+    def is_shallow(self) -> bool:
+        """Whether the reduction takes no longer than storing its results one by one."""
+        return self.depth <= COPIED * self.width
+
     def uses(self, load: UOp) -> int:
         """How often each element of `load` is used."""
         return int(prod((loop.vmax + 1) for loop in self.outputs if loop not in load.ranges))
@@ -158,7 +160,7 @@ def _rated(facts: _ReductionFacts, lanes: UOp) -> list[tuple[float, Reuse]]:
     if not candidates:
         return []
     padding, beside = None, list[UOp]()
-    if facts.shared is None and facts.depth > _SHALLOW:
+    if facts.shared is None and not facts.is_shallow:
         padding = find_padding(reduction, invariant)
     if padding is not None:
         gate = padding.load.gate
@@ -233,7 +235,7 @@ def _rows(facts: _ReductionFacts, lanes: UOp, candidates: list[UOp]) -> list[UOp
     """Of `candidates` those that are rows together: one that is long enough, or several."""
     row = candidates[0]
     run = _run_of(facts.store, candidates, facts.target.accumulators // 2)
-    is_shallow = facts.depth <= _SHALLOW and stride_of(facts.store.index, lanes) != 1
+    is_shallow = facts.is_shallow and stride_of(facts.store.index, lanes) != 1
     if is_shallow and row not in run and run:
         return run
     return [row] if (row.vmax + 1) >= FEW_ROWS else candidates
@@ -250,10 +252,10 @@ def _worth_of_lanes(facts: _ReductionFacts, lanes: UOp, strided: UOp | None) -> 
     quality = float(extent / padded)
     quality *= min(power_below(extent), width) / width
     if stride_of(facts.store.index, lanes) != 1:
-        quality *= facts.depth / (facts.depth + _SCATTERED)
+        quality *= facts.depth / (facts.depth + COPIED)
     if strided is not None:
         uses = facts.uses(strided)
-        quality *= uses / (uses + _SCATTERED)
+        quality *= uses / (uses + COPIED)
     return quality
 
 

@@ -15,13 +15,9 @@ from tilegrad.ir.op import Axis, Ops
 from tilegrad.ir.queries import stride_of
 from tilegrad.ir.uop import UOp, prod
 from tilegrad.optimize.facts import ROWS
+from tilegrad.target import Target
 
 __all__ = ["rows_of_reduction"]
-
-# Tuning, worth shown by `bench/rows.py`, products of few rows.
-# Rows that share a set of the nearest cache (`Target.set_bytes`): of what is read once, no more of
-# them than leave room for what is fetched ahead. Shorter rows end before that counts.
-_MOST_CROWDED = 4
 
 # Limits of compile time.
 # The most axes of a result along which row counts are tried.
@@ -29,11 +25,14 @@ _MOST_AXES = 3
 
 
 def rows_of_reduction(
-    reduction: UOp, outputs: Sequence[UOp], accumulators: int, set_bytes: int
+    reduction: UOp, outputs: Sequence[UOp], target: Target
 ) -> list[tuple[UOp, int]]:
-    """How many results to unroll along each of `outputs`, with at most `accumulators` in all: those
-    with the fewest loads for a result; the pairs with more than one. `set_bytes` is that of the
-    target.
+    """How many results to unroll along each of `outputs`, as many as there are accumulators at
+    most: those with the fewest loads for a result; the pairs with more than one.
+
+    Of rows that share a set of the nearest cache (`Target.set_bytes`), of what is read once, no
+    more than half its lines, which leaves room for what is fetched ahead. Shorter rows end before
+    that counts.
     """
     loads = [
         node
@@ -54,7 +53,8 @@ def rows_of_reduction(
     axes.sort(key=lambda axis: (sum(axis in load.ranges for load in loads), axis.extent.arg))
     axes = axes[:_MOST_AXES]
     options = [_amounts(axis.extent.arg) for axis in axes]
-    crowded = {load for load in loads if _is_crowded(load, axes, outputs, set_bytes)}
+    crowded = {load for load in loads if _is_crowded(load, axes, outputs, target.set_bytes)}
+    most = target.cache_ways // 2
     best: tuple[float, tuple[int, ...]] = (float("inf"), ())
     for amounts in itertools.product(*options):
         total = int(prod(amounts))
@@ -62,7 +62,7 @@ def rows_of_reduction(
             load: int(prod(amount for axis, amount in zip(axes, amounts) if axis in load.ranges))
             for load in loads
         }
-        if total > accumulators or any(rows[load] > _MOST_CROWDED for load in crowded):
+        if total > target.accumulators or any(rows[load] > most for load in crowded):
             continue
         cost = sum(rows.values())
         best = min(best, (cost / total, amounts))

@@ -32,9 +32,6 @@ _UNEVEN = 1 / 8
 # The fewest operations of a chunk where there are few chunks, as a multiple of
 # `Timing.worth_threads`.
 _WORTH_CHUNK = 4
-# Penalty for two chunks that store to one line of memory, divided by the bytes that a chunk stores
-# in a row; and the number of bytes from which it is left out.
-_SHARED_LINE, _SHORT = 16, 512
 
 
 class Shaper:
@@ -130,6 +127,10 @@ class Shaper:
         """How often the innermost loop's body runs in all."""
         return int(prod(loop.vmax + 1 for loop in loop_order(self.ast)))
 
+    def is_large(self) -> bool:
+        """Whether a copy of an operand may be faster than reading it where it lies."""
+        return self.work() >= self.target.timing.worth_threads
+
     def operations(self) -> int:
         """What all values take, each as often as the loops that it depends on run."""
         total = 0
@@ -194,13 +195,12 @@ class Shaper:
                 size = -(-extent // chunks)
                 copied = COPIED * again * (chunks - 1) / work
                 cost = (1 + copied) * self.unevenness(chunks, wanted)
-                # Chunks that store short runs of a long one share the lines where these meet.
+                # Chunks that store short runs of a long one share the lines where these meet: a
+                # quarter of a line for each run.
                 run = abs(step_of(store.index, loop) or 0) * size * store.value.dtype.itemsize
-                cost *= (
-                    1 + _SHARED_LINE / run
-                    if self.target.line_bytes < run * chunks and run < _SHORT
-                    else 1
-                )
+                line = self.target.line_bytes
+                is_short = line < run * chunks and run < self.target.page_bytes
+                cost *= 1 + line / 4 / run if is_short else 1
                 cost *= padded_to(extent, size) / extent
                 candidates.append((cost, position, copied, loop, chunks))
         candidates.sort(key=lambda each: each[:2])

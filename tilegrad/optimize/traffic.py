@@ -46,7 +46,7 @@ class Traffic:
             loop for loop in loops if loop not in closed and loop.axis is not Axis.REDUCE
         )
         self.nested = frozenset(node for node in accesses if closed & node.ranges)
-        around = loops_around(nodes)
+        around = loops_around(nodes, loops)
         # The loops in which an access runs.
         self.around: dict[UOp, frozenset[UOp]] = {}
         for node in accesses:

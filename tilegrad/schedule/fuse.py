@@ -170,8 +170,10 @@ def _forced(sink: UOp, nodes: list[UOp], users: dict[UOp, list[UOp]]) -> dict[UO
         for number, source in enumerate(node.src):
             is_whole = node.op in _OF_BYTES or (node.op is Ops.SCATTER_ADD and number == 0)
             is_whole &= source not in filled
-            # What rows are added to is copied in any case, from memory as it is seen by movement.
-            is_whole &= node.op in _OF_BYTES or base_of(source).op is not Ops.BUFFER
+            # What rows are added to is copied in any case, from memory as it is seen by movement,
+            # or in another dtype.
+            table = source.src[0] if source.op is Ops.CAST else source
+            is_whole &= node.op in _OF_BYTES or base_of(table).op is not Ops.BUFFER
             if node.op in _OF_BYTES:
                 # Bytes are copied in their order: a reshape of a stored value is stored as well.
                 source = below_reshapes(source)

@@ -14,20 +14,17 @@ from tilegrad.ir.movement import expand, fill, reshape
 from tilegrad.ir.op import Ops
 from tilegrad.ir.queries import device_of
 from tilegrad.ir.uop import UOp
-from tilegrad.schedule.cost import elements
+from tilegrad.schedule.cost import WORTH_A_KERNEL, elements
 
 __all__ = ["with_exact_sums"]
 
 # Tuning, worth shown by `bench/accuracy.py`, sums by index.
 # Rows per row of the table, and in all, from which on a table in float64 is small beside them; as
-# often is a position named at least to be summed apart.
-_CROWDED, _MANY_ROWS = 8, 512
-# The most rows that may be added to one row without float64: their sum is off by as many roundings
-# at worst, in practice by some hundreds.
-_MOST_ROWS = 4096
-# The most elements of a table, or of its rows, that is added to in float64: that takes less time
+# often is a position named at least to be summed apart. With both factors together, all rows may be
+# of one position without float64: their sum is off by as many roundings at worst, in practice by
+# some hundreds. Rows with fewer elements than _CROWDED are added in float64: that takes less time
 # than to count how often each position is named.
-_SMALL_TABLE, _SHORT_ROW = 1 << 17, 8
+_CROWDED, _MANY_ROWS = 8, 512
 
 
 def _is_crowded(node: UOp) -> bool:
@@ -37,7 +34,7 @@ def _is_crowded(node: UOp) -> bool:
     rows = elements(node.src[1])
     if rows > _MANY_ROWS and elements(node.src[2]) >= _CROWDED * elements(node):
         return True
-    return rows > _MOST_ROWS
+    return rows > _CROWDED * _MANY_ROWS
 
 
 def with_exact_sums(node: UOp) -> UOp | None:
@@ -45,9 +42,10 @@ def with_exact_sums(node: UOp) -> UOp | None:
     if not _is_crowded(node):
         return None
     table, rows = elements(node), elements(node.src[2])
-    is_small = rows >= _CROWDED * table or table <= _SMALL_TABLE
+    # A kernel of its own would count how often each position is named.
+    is_small = rows >= _CROWDED * table or table < WORTH_A_KERNEL
     positions = node.shape[0]
-    if is_small or not isinstance(positions, int) or table < _SHORT_ROW * positions:
+    if is_small or not isinstance(positions, int) or table < _CROWDED * positions:
         return _in_double(node)
     return _frequent_in_double(node)
 

@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence, Set
 from typing import NamedTuple
 
+from tilegrad.base.dtype import dtypes
 from tilegrad.ir.op import Axis, Ops
 from tilegrad.ir.queries import bytes_of, loads_of
 from tilegrad.ir.rules import terms_of
@@ -29,15 +30,12 @@ __all__ = [
 ]  # fmt: skip
 
 # Tuning, worth shown by `bench/corpus.py`, family attention.
-# Rows that are computed at once; what they share is packed, which pays from _MANY_ROWS on.
+# Rows that are computed at once; what they share is packed, which pays where four times as many use
+# it.
 _ROWS = 8
-_MANY_ROWS = 32
 # Bytes that all rows read, as a multiple of the second cache, up to which the last cache delivers
 # them in time for a tile of eight rows. The scratch of some rows may take half of the second cache.
 _PASSED_OVER = 2
-# A slice of rows that do not fit the second cache is a multiple of this many elements, whole
-# vectors; with fewer than two of these, correcting the sums of each slice costs more.
-_VECTORS = 32
 # The share of time that reductions lose as they read whole matrices, not panels of these; and the
 # cycles to pack an element, which each chunk of rows does for itself.
 _LOST = 0.045
@@ -119,7 +117,7 @@ def is_worth_materialising(
     row_bytes = _in_rows(element, reductions, axes, inlinable)
     for row in axes.outer:
         invariant = [_invariant_loads(reduction, row, target) for reduction in reductions]
-        if row.vmax + 1 < _MANY_ROWS or not all(invariant):
+        if row.vmax + 1 < 4 * _ROWS or not all(invariant):
             continue
         passed = {load: _reach(load, axes.outer) for found in invariant for load in found}
         apart = extent_product(axes.outer) // (row.vmax + 1)
@@ -160,13 +158,16 @@ def slice_rows(ast: UOp, target: Target) -> UOp | None:
     if 2 * row.length * rows <= second and row.length * each <= _PASSED_OVER * second:
         return None
     most = min(second // (2 * rows), second // max(each, 1))
-    if most < 2 * _VECTORS:
+    # Slices of two lines of memory; with fewer than two of these, correcting the sums of each costs
+    # more than it saves.
+    step = 2 * target.line_bytes // dtypes.float32.itemsize
+    if most < 2 * step:
         return None
-    # Equal slices of whole vectors, if there are such, else the last one is shorter.
+    # Equal slices of whole lines, if there are such, else the last one is shorter.
     equal = (size for size in range(most, most // 2, -1) if row.length % size == 0)
     count = -(-row.length // most)
-    size = next((size for size in equal if size % _VECTORS == 0), 0)
-    size = size or min(-(-row.length // (count * _VECTORS)) * _VECTORS, most)
+    size = next((size for size in equal if size % step == 0), 0)
+    size = size or min(-(-row.length // (count * step)) * step, most)
     return reduce_online(ast, row, size, target)
 
 
