@@ -24,7 +24,7 @@ RUN = ("AARCH64", "AARCH64:SVE", "RISCV", "WASM")
 # An instruction of each that only its vectors have.
 VECTORS = {
     "AARCH64": "fmla\tv",
-    "AARCH64:SVE": "p0/m, z",
+    "AARCH64:SVE": "/m, z",
     "AARCH64:SVE512": "vscale_range(4,16)",
     "RISCV": "vfmacc.vf",
     "RISCV:RVV256": "vfmacc.vf",

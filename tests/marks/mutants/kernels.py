@@ -289,10 +289,10 @@ MUTANTS: dict[str, Mutant] = {
         '    CMPLT = op(2, "x < y."',
     ),
     "R5.3": Mutant(
-        "a maximum takes each value twice",
+        "a reduction takes each value twice",
         "tilegrad/lower/accumulators.py",
-        "        return value.alu(reduce.arg, total)\n",
-        "        return value.alu(reduce.arg, total).alu(reduce.arg, value)\n",
+        "    return total.alu(reduce.arg, value)\n",
+        "    return total.alu(reduce.arg, value).alu(reduce.arg, value)\n",
     ),
     "R6.1": Mutant(
         "nothing is served at a program's end",

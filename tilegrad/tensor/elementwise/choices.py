@@ -447,5 +447,11 @@ class Elementwise(Arithmetic):
         storage.note(detached)
         return detached
 
+    def _alike(self) -> Self:
+        """Another tensor of all of this one's storage. Such tensors are detached ones here, unlike
+        PyTorch's.
+        """
+        return self.detach()
+
     def __abs__(self) -> Self:
         return self.abs()

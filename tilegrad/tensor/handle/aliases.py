@@ -211,11 +211,19 @@ def times_detached(moves: Sequence[Move]) -> int:
 
 def moves_to(tensor: Any) -> tuple[Move, ...]:
     """The moves from the root of its storage to a tensor."""
-    path = 0 if tensor._alias is None else tensor._alias[1]
-    if path == 0:
+    alias: Alias | None = tensor._alias
+    if alias is None or alias[1] == 0:
         return ()
-    found = path if isinstance(path, Away) else look_of_call(tensor) or look(tensor)
-    return found.moves
+    if not isinstance(alias[1], Away):
+        found = look_of_call(tensor)
+        if found is not None:
+            return found.moves
+        # As its node is made, the path may become one that says the moves.
+        looked = look(tensor)
+        alias = tensor._alias
+        if alias is None or not isinstance(alias[1], Away):
+            return looked.moves
+    return alias[1].moves
 
 
 def look(tensor: Any) -> Look:

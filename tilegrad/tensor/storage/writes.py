@@ -371,11 +371,8 @@ def _freed(tensor: Any) -> tuple[Any, list[Seen], Any, tuple[weakref.ref[UOp], .
     tensor, *rest = handles
     others: list[Seen] = []
     if rest:
-        depth = times_detached(moves_to(tensor))
-        others = [
-            Seen(each, bool(tensor._requires_grad) or times_detached(moves_to(each)) != depth)
-            for each in rest
-        ]
+        is_detached = bool(tensor._requires_grad or times_detached(moves_to(tensor)))
+        others = [Seen(each, is_detached or times_detached(moves_to(each)) > 0) for each in rest]
     own = tensor._call
     node = tensor._node if own is None else own.node
     previous = earlier_leaf(tensor, node)
@@ -392,7 +389,7 @@ def _has_taken(tensor: Any, others: list[Seen], storage: Any, previous: Any) -> 
         tensor._alias = storage, 0
         for each in others:
             # One that was not detached takes part in the gradients of what is written later.
-            same = tensor.detach() if each.is_detached else tensor[...]
+            same = tensor.detach() if each.is_detached else tensor._alike()
             exchange(each.alias, same)
 
 

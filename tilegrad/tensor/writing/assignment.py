@@ -221,7 +221,9 @@ class Assignment(Algebra):
 
         Raises DTypeError for a view of a leaf that requires a gradient.
         """
-        if not of_leaves:
+        depth = times_detached(found.moves)
+        if all(depth < each for each in of_leaves):
+            # There is none, or it was detached from what is written to.
             return other.uop
         is_view = (
             self._requires_grad and not self._is_leaf and times_detached(found.moves) in of_leaves

@@ -19,7 +19,7 @@ from tilegrad.base.dtype import DType, dtypes
 from tilegrad.base.origin import call_site, composing
 from tilegrad.engine.realize import realize as engine
 from tilegrad.ir.op import Ops
-from tilegrad.tensor.handle.aliases import is_alone, look, look_of_call, same_storage
+from tilegrad.tensor.handle.aliases import Away, is_alone, moves_to, same_storage
 from tilegrad.tensor.handle.core import Core, device_of
 from tilegrad.tensor.handle.living import leave
 from tilegrad.tensor.handle.replaced import stands_on_memory
@@ -167,7 +167,9 @@ def _change_by(view: Any, write: Callable[[Any, Any], bool], given: Any) -> bool
         del view._node
     whole._alias = alias[0], 0
     _stand(view, own.value, (*own.moves, *more), dtype, tuple(seen.shape), None)
-    view._alias = alias[0], len(more)
+    # What was detached stays so, which memory does not show.
+    is_shown = len(more) == len(moves)
+    view._alias = alias[0], len(more) if is_shown else Away(tuple(whole.shape), tuple(moves))
     return True
 
 
@@ -178,7 +180,7 @@ def _moves_of(view: Any) -> Sequence[tuple[Ops, Any]]:
         # As a rule: of memory that was never anything else.
         if count <= len(call.moves):
             return [(op, arg) for op, arg, _ in call.moves[len(call.moves) - count :]]
-    return (look_of_call(view) or look(view)).moves
+    return moves_to(view)
 
 
 def _shares(seen: Any, flat: Any) -> bool:
