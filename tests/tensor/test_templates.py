@@ -406,3 +406,17 @@ def test_what_takes_a_constant_may_be_one_itself() -> None:
             assert (x > step * 0.5).tolist() == (expected > step * 0.5).tolist()
     finally:
         this_thread.pool.pause, this_thread.pool.is_full = 0, False
+
+
+def test_a_template_that_was_recorded_of_a_constant_that_waits_serves_other_values() -> None:
+    """As running statistics, which are filled with zeros and then updated."""
+    zeros = Tensor.zeros(7, 5)
+    held = UOp(Ops.CONTIGUOUS, zeros.dtype, (zeros.uop,), zeros.device)
+    assert held.is_constant
+    mean, expected = Tensor(numbers(7, 5)), np.zeros((7, 5))
+    mean.zero_()
+    for step in range(5):
+        given = numbers(7, 5, seed=step)
+        mean.assign(mean.lerp(Tensor(given), 0.25))
+        expected = expected * 0.75 + given * 0.25
+        close(mean, expected.astype("f4"), 1e-5)

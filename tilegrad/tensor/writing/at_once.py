@@ -84,7 +84,7 @@ def update_at_once(view: Any, operation: Any, number: Any) -> bool:
     if whole._call is not None and whole._call.value is None and _is_small(whole):
         # Its elements are written one by one: each write would be part of the graph.
         _realize_without(whole, view)
-    path = moves_to(view)
+    path = tuple(_moves_of(view))
     moves = _seen_through(whole, view) if may_write(whole) else None
     array = None if moves is None else own_memory(whole, _MOST_BYTES, view)
     if moves is None or array is None:
