@@ -15,23 +15,17 @@ programs.
 
 from __future__ import annotations
 
-import argparse
-import json
 import math
-import subprocess
 import sys
-import tempfile
-import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 import numpy.random  # NumPy loads it at first use, which is no part of a first step.
-from common import environment, keep, record_of
+from step_loops import Log, main, measured
 
 STEPS = 100
 _PATIENCE_S = 600.0
-Log = Sequence[float]
 Program = Callable[[Any, int], Iterator[Log]]
 PROGRAMS: dict[str, Program] = {}
 
@@ -637,98 +631,8 @@ def ising(lib: Any, steps: int) -> Iterator[Log]:
 
 def run_program(name: str, steps: int) -> dict[str, float]:
     """Both libraries, interleaved, in this process."""
-    from tilegrad.base.trace import counters
-
-    loops = [PROGRAMS[name](lib, steps) for lib in (Tilegrad(), PyTorch())]
-    times: list[list[float]] = [[], []]
-    late = (0, 0)
-    for step in range(steps):
-        if step == steps - steps // 3:
-            late = counters.schedules, counters.compiles
-        logs = []
-        for loop, taken in zip(loops, times, strict=True):
-            start = time.perf_counter()
-            logs.append(next(loop))
-            taken.append(time.perf_counter() - start)
-        np.testing.assert_allclose(
-            logs[0], logs[1], rtol=2e-3, atol=1e-4, err_msg=f"{name}: step {step}"
-        )
-    ours, theirs = (float(np.median(each[-(steps // 3) :])) for each in times)
-    return {
-        "ours_ms": ours * 1e3,
-        "theirs_ms": theirs * 1e3,
-        "steady": theirs / ours,
-        "whole": sum(times[1]) / sum(times[0]),
-        "plans": counters.schedules,
-        "kernels": counters.compiles,
-        "late_plans": counters.schedules - late[0],
-        "late_kernels": counters.compiles - late[1],
-    }
-
-
-def _mean(values: Sequence[float]) -> float:
-    return math.exp(sum(math.log(value) for value in values) / len(values)) if values else 0.0
-
-
-def _run_inside(name: str, steps: int, files: str) -> subprocess.CompletedProcess[str]:
-    """A program in a process of its own; Python's compiled files are in the folder `files`."""
-    command = [sys.executable, __file__, name, "--inside", "--steps", str(steps)]
-    given = environment(PYTHONDONTWRITEBYTECODE="", PYTHONPYCACHEPREFIX=files)
-    with tempfile.TemporaryDirectory() as cache:
-        return subprocess.run(
-            command,
-            env={**given, "TILEGRAD_CACHE": cache},
-            capture_output=True,
-            text=True,
-            timeout=_PATIENCE_S,
-            check=False,
-        )
-
-
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("programs", nargs="*")
-    parser.add_argument("--steps", type=int, default=STEPS)
-    parser.add_argument("--inside", action="store_true", help=argparse.SUPPRESS)
-    given = parser.parse_args()
-    if given.inside:
-        print(json.dumps(run_program(given.programs[0], given.steps)))
-        return 0
-    rows: dict[str, dict[str, float]] = {}
-    failed = 0
-    # The first program once more, for Python's files: they count in no figure.
-    first = next(iter(given.programs or PROGRAMS))
-    files = tempfile.TemporaryDirectory()
-    _run_inside(first, 6, files.name)
-    print(
-        f"{'program':12} {'ours ms':>9} {'torch ms':>9} {'steady':>8} {'whole':>8}"
-        "  plans kernels (late)"
-    )
-    for name in given.programs or PROGRAMS:
-        try:
-            done = _run_inside(name, given.steps, files.name)
-        except subprocess.TimeoutExpired:
-            print(f"{name:12} more than {_PATIENCE_S:.0f} s")
-            failed += 1
-            continue
-        if done.returncode:
-            print(f"{name:12} failed: {done.stderr.strip().splitlines()[-1]}")
-            failed += 1
-            continue
-        row = rows[name] = json.loads(done.stdout.strip().splitlines()[-1])
-        print(
-            f"{name:12} {row['ours_ms']:9.3f} {row['theirs_ms']:9.3f} {row['steady']:8.4f} "
-            f"{row['whole']:8.4f}  {row['plans']:5.0f} {row['kernels']:5.0f} "
-            f"({row['late_plans']:.0f}, {row['late_kernels']:.0f})",
-            flush=True,
-        )
-    steady, whole = (_mean([row[key] for row in rows.values()]) for key in ("steady", "whole"))
-    print(f"geometric mean {steady:.4f} steady, {whole:.4f} whole, of {len(rows)} programs")
-    if not given.programs and not failed:
-        figures = {"steady": steady, "whole": whole, "steps": given.steps, "programs": rows}
-        keep("eager", record_of(figures, ("numpy", "llvmlite", "torch")))
-    return 1 if failed else 0
+    return measured(name, [PROGRAMS[name](lib, steps) for lib in (Tilegrad(), PyTorch())], steps)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(__file__, __doc__, PROGRAMS, run_program, STEPS, _PATIENCE_S))

@@ -13,23 +13,17 @@ the median of the last third of the steps, *whole* that of all steps, compiles i
 
 from __future__ import annotations
 
-import argparse
-import json
 import math
 import random
-import subprocess
 import sys
-import tempfile
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
-from common import environment, keep, record_of
+from step_loops import Log, main, measured
 
 STEPS = 100
 _PATIENCE_S = 300.0
-Log = Sequence[float]
 Program = Callable[[Any, int], Iterator[Log]]
 PROGRAMS: dict[str, Program] = {}
 
@@ -283,91 +277,10 @@ def run_program(name: str, steps: int) -> dict[str, float]:
     import torch
 
     import tilegrad.torch
-    from tilegrad.base.trace import counters
 
     torch.set_num_threads(1)
-    loops = [PROGRAMS[name](lib, steps) for lib in (tilegrad.torch, torch)]
-    times: list[list[float]] = [[], []]
-    late = (0, 0)
-    for step in range(steps):
-        if step == steps - steps // 3:
-            late = counters.schedules, counters.compiles
-        logs = []
-        for loop, taken in zip(loops, times, strict=True):
-            start = time.perf_counter()
-            logs.append(next(loop))
-            taken.append(time.perf_counter() - start)
-        np.testing.assert_allclose(
-            logs[0], logs[1], rtol=2e-3, atol=1e-4, err_msg=f"{name}: step {step}"
-        )
-    ours, theirs = (float(np.median(each[-(steps // 3) :])) for each in times)
-    return {
-        "ours_ms": ours * 1e3,
-        "theirs_ms": theirs * 1e3,
-        "steady": theirs / ours,
-        "whole": sum(times[1]) / sum(times[0]),
-        "plans": counters.schedules,
-        "kernels": counters.compiles,
-        "late_plans": counters.schedules - late[0],
-        "late_kernels": counters.compiles - late[1],
-    }
-
-
-def _mean(values: Sequence[float]) -> float:
-    return math.exp(sum(math.log(value) for value in values) / len(values)) if values else 0.0
-
-
-def _run_inside(name: str, steps: int) -> dict[str, float] | str:
-    """A program in a process of its own, or the last line of what it said."""
-    command = [sys.executable, __file__, name, "--inside", "--steps", str(steps)]
-    with tempfile.TemporaryDirectory() as cache:
-        done = subprocess.run(
-            command,
-            env={**environment(), "TILEGRAD_CACHE": cache},
-            capture_output=True,
-            text=True,
-            timeout=_PATIENCE_S,
-            check=False,
-        )
-    if done.returncode:
-        return done.stderr.strip().splitlines()[-1]
-    row: dict[str, float] = json.loads(done.stdout.strip().splitlines()[-1])
-    return row
-
-
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("programs", nargs="*")
-    parser.add_argument("--steps", type=int, default=STEPS)
-    parser.add_argument("--inside", action="store_true", help=argparse.SUPPRESS)
-    given = parser.parse_args()
-    if given.inside:
-        print(json.dumps(run_program(given.programs[0], given.steps)))
-        return 0
-    rows: dict[str, dict[str, float]] = {}
-    failed = 0
-    print(f"{'program':14} {'ours ms':>9} {'torch ms':>9} {'steady':>8} {'whole':>8}"
-          "  plans kernels (late)")  # fmt: skip
-    for name in given.programs or PROGRAMS:
-        row = _run_inside(name, given.steps)
-        if isinstance(row, str):
-            print(f"{name:14} failed: {row}")
-            failed += 1
-            continue
-        rows[name] = row
-        print(
-            f"{name:14} {row['ours_ms']:9.3f} {row['theirs_ms']:9.3f} {row['steady']:8.4f} "
-            f"{row['whole']:8.4f}  {row['plans']:5.0f} {row['kernels']:5.0f} "
-            f"({row['late_plans']:.0f}, {row['late_kernels']:.0f})",
-            flush=True,
-        )
-    steady, whole = (_mean([row[key] for row in rows.values()]) for key in ("steady", "whole"))
-    print(f"geometric mean {steady:.4f} steady, {whole:.4f} whole, of {len(rows)} programs")
-    if not given.programs and not failed:
-        figures = {"steady": steady, "whole": whole, "steps": given.steps, "programs": rows}
-        keep("loops", record_of(figures, ("numpy", "llvmlite", "torch")))
-    return 1 if failed else 0
+    return measured(name, [PROGRAMS[name](lib, steps) for lib in (tilegrad.torch, torch)], steps)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(__file__, __doc__, PROGRAMS, run_program, STEPS, _PATIENCE_S))

@@ -20,16 +20,15 @@ import json
 import math
 import random
 import statistics
-import subprocess
 import sys
-import tempfile
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
-from common import environment, keep, record_of
+from common import keep, record_of
+from step_loops import mean, run_inside
 
 STEPS = 40
 _PATIENCE_S = 900.0
@@ -423,20 +422,6 @@ def run_program(name: str, steps: int) -> dict[str, float]:
     }
 
 
-def _run_inside(name: str, steps: int) -> subprocess.CompletedProcess[str]:
-    """A program in a process of its own."""
-    command = [sys.executable, __file__, name, "--inside", "--steps", str(steps)]
-    with tempfile.TemporaryDirectory() as cache:
-        return subprocess.run(
-            command,
-            env=environment(TILEGRAD_CACHE=cache, TILEGRAD_THREADS="1"),
-            capture_output=True,
-            text=True,
-            timeout=_PATIENCE_S,
-            check=False,
-        )
-
-
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("programs", nargs="*")
@@ -449,18 +434,18 @@ def main() -> int:
     rows: dict[str, dict[str, float]] = {}
     print(f"{'program':12} {'ours ms':>9} {'torch ms':>9} {'steady':>8} {'first s':>8}")
     for name in given.programs or PROGRAMS:
-        done = _run_inside(name, given.steps)
-        if done.returncode:
-            print(f"{name:12} failed: {done.stderr.strip().splitlines()[-1]}")
+        row = run_inside(__file__, name, given.steps, _PATIENCE_S, TILEGRAD_THREADS="1")
+        if isinstance(row, str):
+            print(f"{name:12} failed: {row}")
             continue
-        row = rows[name] = json.loads(done.stdout.strip().splitlines()[-1])
+        rows[name] = row
         print(
             f"{name:12} {row['ours_ms']:9.2f} {row['theirs_ms']:9.2f} {row['steady']:8.3f} "
             f"{row['first_s']:8.2f}",
             flush=True,
         )
     if rows:
-        steady = math.exp(sum(math.log(row["steady"]) for row in rows.values()) / len(rows))
+        steady = mean([row["steady"] for row in rows.values()])
         print(f"geometric mean {steady:.3f} steady, of {len(rows)} programs")
         if len(rows) == len(PROGRAMS):
             figures = {"steady": steady, "steps": given.steps, "programs": rows}
