@@ -228,7 +228,9 @@ def test_a_plan_that_is_given_up_gets_no_better_kernels(monkeypatch: pytest.Monk
 
 @pytest.mark.skipif(os.name != "posix", reason="no priorities")
 def test_they_are_made_behind_what_waits() -> None:
-    """In this session, as Linux may heed a priority only there, but beyond the reach of Ctrl-C."""
+    """They stay in the process's own session, as Linux may heed a priority only there, but beyond
+    the reach of Ctrl-C.
+    """
     (behind,) = workers.behind()._helpers
     workers.begin(1)
     (usual,) = workers._helpers

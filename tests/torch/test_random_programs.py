@@ -94,7 +94,7 @@ def drawn(rng: random.Random) -> list[Step]:
 
 
 def drawn_loop(rng: random.Random) -> list[Step]:
-    """A program that ends in a loop, written out: it gathers losses, writes without gradients, and
+    """A program that ends in an unrolled loop: it gathers losses, writes without gradients, and
     looks at what it made last.
     """
     steps = drawn(rng)[: rng.randint(0, 4)]

@@ -1,5 +1,5 @@
-"""Values of memory from before it was overwritten, computed again from what they were computed
-from: a gradient may need those that no memory holds any more.
+"""Values of memory from before it was overwritten, computed again from their graphs: a gradient may
+need those that no memory holds any more.
 
     h[1:-1] += (h[2:] + h[:-2]) * w        for each of several steps, then h is read
 
@@ -30,29 +30,40 @@ def computed_again(roots: Sequence[UOp], graphs: Mapping[UOp, UOp]) -> list[UOp]
     """
     if not are_noted():
         return list(roots)
-    lost = False
+    # What each lost value follows from.
+    lost: dict[UOp, tuple[UOp, ...]] = {}
 
     def sources(node: UOp) -> tuple[UOp, ...]:
-        nonlocal lost
         if not _is_lost(node):
-            return () if node.stored is not None and realized(node) is not None else node.src
-        lost = True
-        if node.op is Ops.BUFFER:
-            return (graphs[node],) if node in graphs else ()
-        return _written(node)
+            return () if _is_known(node) else node.src
+        if node.op is not Ops.BUFFER:
+            found = _written(node)
+        else:
+            found = (graphs[node],) if node in graphs else ()
+        lost[node] = found
+        return found
 
     order = toposort_over(roots, sources)
     if not lost:
         return list(roots)
     made: dict[UOp, UOp] = {}
     for node in order:
-        below = tuple([made[each] for each in sources(node)])
-        if below and _is_lost(node):
+        follows_from = lost.get(node)
+        if follows_from:
+            again = _again(node, tuple([made[each] for each in follows_from]))
             # A gradient of a gradient goes on to what was read.
-            made[node] = unrecorded(_again(node, below), lambda gradient: gradient, node)
+            made[node] = unrecorded(again, lambda gradient: gradient, node)
+        elif follows_from is not None or _is_known(node):
+            made[node] = node
         else:
-            made[node] = node if below == node.src or not below else node.over(below)
+            below = tuple([made[each] for each in node.src])
+            made[node] = node if below == node.src else node.over(below)
     return [made[root] for root in roots]
+
+
+def _is_known(node: UOp) -> bool:
+    """Whether the value of a node that is no lost one is in memory."""
+    return node.stored is not None and realized(node) is not None
 
 
 def _is_lost(node: UOp) -> bool:

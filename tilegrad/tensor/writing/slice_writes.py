@@ -124,8 +124,8 @@ def take_slice(tensor: Any, key: Any, value: Any) -> bool:
 
 
 def _is_for_the_host(tensor: Any, found: _Slice) -> bool:
-    """Whether a slice is better written at once, in place: of a tensor of which all would be
-    copied, or that is read up to another length in each step.
+    """Whether a slice is better written at once, in place: a waiting write copies the whole tensor,
+    which is large here or read up to another length in each step.
     """
     if writes.is_worth_a_copy(tensor):
         return is_read_by_prefixes()
