@@ -408,15 +408,18 @@ def test_what_takes_a_constant_may_be_one_itself() -> None:
         this_thread.pool.pause, this_thread.pool.is_full = 0, False
 
 
-def test_a_template_that_was_recorded_of_a_constant_that_waits_serves_other_values() -> None:
-    """As running statistics, which are filled with zeros and then updated."""
+@pytest.mark.parametrize("method", ["sub", "maximum", "mul"])
+def test_what_was_recorded_of_a_waiting_constant_serves_other_values(method: str) -> None:
+    """As running statistics, which are filled with zeros and then updated. An equal node, which is
+    known to be a constant, is alive.
+    """
     zeros = Tensor.zeros(7, 5)
     held = UOp(Ops.CONTIGUOUS, zeros.dtype, (zeros.uop,), zeros.device)
     assert held.is_constant
-    mean, expected = Tensor(numbers(7, 5)), np.zeros((7, 5))
-    mean.zero_()
-    for step in range(5):
+    of_numpy = {"sub": np.subtract, "maximum": np.maximum, "mul": np.multiply}[method]
+    for step in range(8):
         given = numbers(7, 5, seed=step)
-        mean.assign(mean.lerp(Tensor(given), 0.25))
-        expected = expected * 0.75 + given * 0.25
-        close(mean, expected.astype("f4"), 1e-5)
+        mean = Tensor(numbers(7, 5))
+        mean.assign(zeros if step < 4 else Tensor(given) * 2)
+        expected = of_numpy(given * (0 if step < 4 else 2), given)
+        close(getattr(mean, method)(Tensor(given)), expected)

@@ -25,8 +25,8 @@ from tilegrad.tensor.handle.size_arguments import NO_VARIABLES
 from tilegrad.tensor.handle.waiting import this_thread
 
 __all__ = [
-    "TELLING", "MethodTemplate", "Result", "WaitingKind", "recorded", "recorded_with_numbers",
-    "replaced",
+    "TELLING", "MethodTemplate", "Result", "WaitingKind", "is_input", "recorded",
+    "recorded_with_numbers", "replaced",
 ]  # fmt: skip
 
 # What methods look for in an operand's graph.
@@ -132,7 +132,7 @@ def recorded(
     if shapes is None:
         shapes = [operand.shape for operand in operands]
     # Constants stand for themselves.
-    are_constant = [operand.uop.is_constant for operand in operands]
+    are_constant = [not is_input(operand) for operand in operands]
     if all(are_constant):
         return None
     stand_ins = [
@@ -142,7 +142,7 @@ def recorded(
         )
     ]
     # The method may assign to them.
-    inputs = [each.uop for each in stand_ins if not each.uop.is_constant]
+    inputs = [each.uop for each, is_known in zip(stand_ins, are_constant) if not is_known]
     made = _made_of(stand_ins, method, operands, args, kwargs)
     several = made if isinstance(made, tuple) else (made,)
     if not all(isinstance(each, Core) for each in several):
@@ -167,6 +167,13 @@ def recorded(
         waiting=_waiting_kinds(nodes, graph, results),
         constants=kinds,
     )
+
+
+def is_input(operand: Any) -> bool:
+    """Whether an operand is an input of a template, and not part of it as constants are: what
+    waits is one, though it may take a constant.
+    """
+    return operand._call is not None or not operand.uop.is_constant
 
 
 def _made_of(stand_ins: list[Any], method: Any, operands: list[Any], args: Any, kwargs: Any) -> Any:
@@ -222,10 +229,11 @@ def replaced(value: Any, stand_ins: dict[int, Any]) -> Any:
 
 def _is_plain(operand: Any, first: Any) -> bool:
     """Whether a tensor is no more than its signature, and of the device of the `first`."""
+    is_constant = not is_input(operand)
     node = operand.uop
     if operand.device != first.device or operand._symbols:
         return False
-    if node.is_constant:
+    if is_constant:
         # A parameter that nothing has filled yet takes another value later.
         return not operand._requires_grad
     return node.op not in TELLING and all(type(size) is int and size > 0 for size in node.shape)

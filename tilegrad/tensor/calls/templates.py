@@ -36,7 +36,7 @@ from tilegrad.tensor.calls.compared import compare
 from tilegrad.tensor.calls.positions import Positions
 from tilegrad.tensor.calls.postponed import can_postpone, postponed, postponed_siblings
 from tilegrad.tensor.calls.recent_calls import RecentCalls
-from tilegrad.tensor.calls.recorded import TELLING, MethodTemplate, Result
+from tilegrad.tensor.calls.recorded import TELLING, MethodTemplate, Result, is_input
 from tilegrad.tensor.calls.short_signatures import short_signature
 from tilegrad.tensor.calls.sized import patterns_made
 from tilegrad.tensor.calls.template_table import (
@@ -207,10 +207,8 @@ class _Calls:
                 self.constants.note(operands, entry, pool)
             found = self._serving(key, operands, inputs, args, kwargs, pool, frame)
             if found is None:
-                self._note_recorded(key, short, met, config, operands)
-                if short is not None and not has_constants and self.positions is None:
-                    if has_no_template(tuple(key)):
-                        self.recent.plain.put(short, None)
+                if short is not None:
+                    self._note_recorded(key, short, met, config, operands)
                 return None
             template, numbers = found
         if not template.is_one and self.positions is not None:
@@ -239,11 +237,14 @@ class _Calls:
         self, key: list[Any], short: Any, met: tuple[Any, ...], config: Any, operands: list[Any]
     ) -> None:
         """Let the next call of a signature that was recorded just now be a recent one: its template
-        serves that, and is none for all sizes.
+        serves that, and is none for all sizes; or there is none, and the method is called.
         """
         template = known_template(tuple(key))
-        if template is not None and short is not None:
+        if template is not None:
             self.recent.add(short, met, template, config, operands, is_known=True)
+        elif self.positions is None and all(map(is_input, operands)):
+            if has_no_template(tuple(key)):
+                self.recent.plain.put(short, None)
 
     def _serving(
         self,
@@ -286,7 +287,7 @@ class _Calls:
         if any(each.op in TELLING for each in inputs):
             return None
         if len(inputs) + len(numbers) != template.graph.count:
-            # What waited became a constant as its node was made.
+            # Another thread has made memory of a constant, or the other way round.
             return None
         nodes = template.graph.make([*inputs, *[each.node for each in numbers]], (entry,))
         several = tuple([_tensor(template, each, nodes, operands) for each in template.results])
@@ -300,7 +301,7 @@ class _Calls:
 
 def _nodes(operands: list[Any]) -> list[UOp]:
     """The nodes that are inputs of a template: constants are part of it."""
-    return [each.uop for each in operands if not each.uop.is_constant]
+    return [each.uop for each in operands if is_input(each)]
 
 
 def _copies(template: MethodTemplate, operands: list[Any], inputs: Sequence[Any]) -> bool | None:
