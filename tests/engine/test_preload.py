@@ -92,6 +92,45 @@ sys.modules["llvmlite"] = None
 try:
     (Tensor([1.0, 2.0, 3.0]) * 2).sum().item()
 except Exception as error:
-    print(type(error).__name__, "llvmlite" in str(error))
+    print(type(error).__name__, "llvmlite" in str(error) or str(error))
 """
     assert lines(code, tmp_path) == ["ModuleNotFoundError True"]
+
+
+def test_two_threads_that_find_no_compiler(tmp_path: Path) -> None:
+    """The pool's code is compiled beside the first kernel: both loads fail, and both say why."""
+    code = """
+import sys
+import time
+
+
+class Slow:
+    def find_spec(self, name, path, target=None):
+        if name == "llvmlite":
+            time.sleep(0.3)
+            raise ModuleNotFoundError("no llvmlite here", name=name)
+
+
+from tilegrad.device.registry import Device
+
+cpu = Device["CPU"]
+sys.meta_path.insert(0, Slow())
+from concurrent.futures import ThreadPoolExecutor
+
+
+def compile_pool():
+    from tilegrad.device.cpu import prepare
+
+    prepare()
+
+
+def compile_kernel():
+    time.sleep(0.1)
+    cpu.compile("")
+
+
+with ThreadPoolExecutor(2) as threads:
+    for done in [threads.submit(compile_pool), threads.submit(compile_kernel)]:
+        print(type(done.exception()).__name__, done.exception())
+"""
+    assert lines(code, tmp_path) == ["ModuleNotFoundError no llvmlite here"] * 2

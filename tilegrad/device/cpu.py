@@ -27,6 +27,7 @@ from typing import Any
 
 from tilegrad.base.config import config
 from tilegrad.base.dtype import DType, dtypes
+from tilegrad.base.forks import held_at_fork
 from tilegrad.device.backend import Backend, require_number
 from tilegrad.device.cpu_native import NativePool, native, native_code
 from tilegrad.ir.op import Ops
@@ -225,11 +226,23 @@ def _libc() -> Any:
     return libc
 
 
+_loading = held_at_fork(threading.Lock(), 85)
+
+
+def _load_compiler() -> None:
+    """Load it, in one thread at a time: of two, the second would be given the module half loaded
+    if the first one's load fails, and would not say what is missing.
+    """
+    with _loading:
+        importlib.import_module("tilegrad.compile.llvm")
+
+
 def _build_native(text: str) -> bytes:
     """The pool's code, for the plainest processor of this kind; only reached when the cache has
     none. The least effort makes it in a quarter of the time, and a launch over two chunks takes
     39 ns instead of 35 (bench/launch.py).
     """
+    _load_compiler()
     from tilegrad.compile.llvm import compile_ir
 
     generic = "x86-64" if _is_x86() else "generic"
@@ -390,6 +403,7 @@ def backend(name: str, runtime: Runtime | None = None) -> Backend:
         return with_opaque_counters(text)
 
     def processor() -> tuple[str, str, str]:
+        _load_compiler()
         from tilegrad.compile.llvm import host_target
 
         triple, cpu, features = host_target()
@@ -397,15 +411,15 @@ def backend(name: str, runtime: Runtime | None = None) -> Backend:
         return (triple, level, "") if level else (triple, cpu, features)
 
     def compile_source(text: str) -> bytes:
+        triple, cpu, features = processor()
         from tilegrad.compile.llvm import compile_ir
 
-        triple, cpu, features = processor()
         return compile_ir(text, cpu=cpu, features=features, triple=triple)
 
     def listing(text: str) -> str:
+        triple, cpu, features = processor()
         from tilegrad.compile.llvm import assembly
 
-        triple, cpu, features = processor()
         return assembly(text, cpu=cpu, features=features, triple=triple)
 
     def spills(text: str) -> int:
