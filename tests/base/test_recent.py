@@ -138,7 +138,6 @@ BOUNDED = {
     "tensor/exchange/dlpack_capsules.py _given": "what others hold of ours",
     "tensor/spectral/fourier.py _chirps": "_MOST_KEPT",
     "tensor/storage/graphs.py replayed": "weak: the nodes that are alive",
-    "tensor/storage/graphs.py forgotten": "weak: the nodes that are alive",
     "tensor/handle/living.py older_leaves": "weak: the nodes that are alive",
     "tensor/handle/threads.py _older_threads": "weak: the threads that run",
     "tensor/handle/leaf_hooks.py _hooks": "the tensors that are alive and have hooks",

@@ -112,14 +112,50 @@ def test_a_movement_that_is_written_through_a_view_and_read(name: str, is_read: 
     np.testing.assert_array_equal(w.grad.numpy(), expected)
 
 
-def test_what_cannot_be_differentiated_any_more_is_refused() -> None:
+def test_a_computed_tensor_that_is_written_in_another_order_and_again() -> None:
     w = Tensor(VALUES.copy(), requires_grad=True)
-    x = w * 2
-    x.T.mul_(3)
-    x.mul_(2)
+    x = w * w
+    x.T.mul_(x.T)
+    x.mul_(x)
     x.tolist()
-    with pytest.raises(TilegradError, match="was written to and realized"):
+    x.sum().backward()
+    assert w.grad is not None
+    np.testing.assert_allclose(w.grad.numpy(), 8 * VALUES.astype(np.float64) ** 7, rtol=1e-6)
+
+
+@pytest.mark.parametrize("through", [False, True], ids=["itself", "through what was detached"])
+def test_a_tensor_that_moves_to_a_mean_of_a_leaf_after_a_write_without_gradients(
+    through: bool,
+) -> None:
+    """Its values from before are lost, and no gradient needs them."""
+    for _ in range(4):
+        w = Tensor.ones(2, 3).contiguous().requires_grad_()
+        x = Tensor(VALUES.copy())
+        y = x.detach()
+        first = y if through else x
+        with no_grad():
+            first -= first.mean()
+        x.lerp_(w.mean(), 0.5)
+        given = y.numpy()
+        np.testing.assert_allclose(given, (VALUES - VALUES.mean()) / 2 + 0.5, rtol=1e-6)
+        ((x * x).sum() + 2 * (y * y).sum()).backward()
+        assert w.grad is not None
+        # d/dw of the sum of squares: 2 x times 0.5, the share of each item of w in its mean.
+        np.testing.assert_allclose(w.grad.numpy(), np.full_like(VALUES, given.sum() / 6), rtol=1e-6)
+
+
+def test_what_a_gradient_needs_of_a_detached_tensor_that_was_written_is_kept() -> None:
+    for _ in range(4):
+        w = Tensor.ones(2, 3).contiguous().requires_grad_()
+        x = Tensor(VALUES.copy())
+        y = x.detach()
+        with no_grad():
+            y -= y.mean()
+        x.mul_(w)
+        y.numpy()
         x.sum().backward()
+        assert w.grad is not None
+        np.testing.assert_allclose(w.grad.numpy(), VALUES - VALUES.mean(), rtol=1e-6)
 
 
 def test_a_part_that_is_written_with_gradients_after_one_without_is_refused() -> None:

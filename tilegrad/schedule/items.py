@@ -38,7 +38,8 @@ class Item:
     A kernel's buffers stand in the order of its parameters, what it writes first. `nodes` are the
     positions of the graph's nodes that it computes, for messages and profiles. `draws` are the
     numbers of the graph's draws that it makes: in the kernel they are 0, 1, ... `offset_names` are
-    the graph's variables for the offsets of slices that it reads, which the kernel numbers as well.
+    the graph's variables for the offsets of slices that it reads, or the offsets themselves, which
+    the kernel numbers as well.
     """
 
     device: str
@@ -47,7 +48,7 @@ class Item:
     nodes: tuple[int, ...] = ()
     custom: bool = False
     draws: tuple[int, ...] = ()
-    offset_names: tuple[str, ...] = ()
+    offset_names: tuple[str | int, ...] = ()
     loop: Loop | None = None
     # How many of the buffers, the first, it writes.
     written: int = 1

@@ -27,6 +27,7 @@ from tilegrad.schedule.order import UnorderedItem
 from tilegrad.schedule.own_names import with_own_draws, with_own_offsets
 from tilegrad.schedule.random_words import random_variables
 from tilegrad.schedule.region import KernelRegion, region_of
+from tilegrad.schedule.shared_offsets import has_offsets
 from tilegrad.target import Target
 
 __all__ = ["KernelItems"]
@@ -41,7 +42,7 @@ class _Made(NamedTuple):
     reads: tuple[int, ...]
     needs: tuple[int, ...]
     draws: tuple[int, ...]
-    offset_names: tuple[str, ...]
+    offset_names: tuple[str | int, ...]
 
 
 class KernelItems:
@@ -74,7 +75,7 @@ class KernelItems:
         self.buffers: list[BufferSpec] = []
         self.memory: dict[UOp, int] = {}
         self.items: list[UnorderedItem] = []
-        # Is told of each kernel that nothing will be joined to, and its device.
+        # Is told of each kernel that nothing will be joined to or shared with, and its device.
         self.begin: Callable[[UOp, str], None] = lambda ast, device: None
         # The number of the draw that a variable belongs to.
         self.draws = {
@@ -238,7 +239,7 @@ class KernelItems:
                 node, self.device[node], target, reads, needs, ast, nodes, draws, offset_names
             )
         )
-        if is_new and is_never_joined(ast):
+        if is_new and is_never_joined(ast) and not has_offsets(ast):
             self.begin(ast, self.device[node])
 
     def _note_index(self, node: UOp, raw: UOp, builder: KernelBuilder) -> None:

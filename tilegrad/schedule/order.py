@@ -39,7 +39,7 @@ class UnorderedItem:
     ast: UOp | None = None
     nodes: tuple[int, ...] = ()
     draws: tuple[int, ...] = ()
-    offset_names: tuple[str, ...] = ()
+    offset_names: tuple[str | int, ...] = ()
     also: list[int] = field(default_factory=list)
     values: list[UOp] = field(default_factory=list)
     loop: Loop | None = None
@@ -319,7 +319,7 @@ def _host(
     earlier: list[UnorderedItem],
     target: Target,
     bytes_of: Callable[[int], int],
-) -> tuple[int, Update, tuple[str, ...]] | None:
+) -> tuple[int, Update, tuple[str | int, ...]] | None:
     """The nearest earlier kernel that `item` can join, both as one, and the numbers that change in
     both. An update joins another one, or the maker of a value that it takes; a reduction joins one
     with the same pass over memory.
@@ -377,7 +377,7 @@ def _is_state(value: UOp) -> bool:
     return value.op is Ops.ASSIGN
 
 
-def _renumbered(ast: UOp, own: Sequence[str], numbers: Sequence[str]) -> UOp:
+def _renumbered(ast: UOp, own: Sequence[str | int], numbers: Sequence[str | int]) -> UOp:
     """A kernel whose variables, numbered as `own`, are numbered as `numbers`."""
     if not own or own == numbers:
         return ast
@@ -393,5 +393,5 @@ def _is_whole(item: UnorderedItem) -> bool:
     """Whether a kernel writes whole values and neither draws nor reads slices whose offsets change:
     such are long, and on their own most likely the same as others. Numbers that change may be.
     """
-    has_slices = not all(is_number(name) for name in item.offset_names)
+    has_slices = not all(isinstance(name, str) and is_number(name) for name in item.offset_names)
     return not (item.draws or has_slices) and item.ast is not None and is_update(item.ast)

@@ -39,6 +39,7 @@ from tilegrad.schedule.items import Item, Schedule
 from tilegrad.schedule.node_devices import devices_of
 from tilegrad.schedule.order import UnorderedItem, join_items, order_items
 from tilegrad.schedule.reason import Reason
+from tilegrad.schedule.shared_offsets import share_offsets
 from tilegrad.schedule.value_items import ValueItems
 from tilegrad.target import Target
 
@@ -87,6 +88,7 @@ def make_schedule(
     order = order_items(made.items, made.buffers, made.memory)
     if not plain:
         order = join_items(order, targets, lambda number: made.buffers[number].nbytes)
+        order = share_offsets(order)
     edges = edges_between(
         order, fusion, lambda value: made.buffers[made.memory[value]].nbytes, plain=plain
     )

@@ -59,7 +59,7 @@ from tilegrad.tensor.handle.waiting import this_thread
 from tilegrad.tensor.results.printing import formatted, text_of, values_of
 from tilegrad.tensor.storage import past
 from tilegrad.tensor.storage.computed_again import computed_again
-from tilegrad.tensor.storage.graphs import forgotten, graphs, replayed
+from tilegrad.tensor.storage.graphs import graphs, replayed
 from tilegrad.tensor.storage.memory import base_of, is_row_major
 from tilegrad.tensor.writing.watching import after_hooks
 
@@ -270,7 +270,7 @@ class Tensor(Slots, Interchange, AbsentNames, metaclass=_Kind):
         found_below = [not nodes.keys().isdisjoint(several) for several in names]
         leaves = list(itertools.compress(every, found_below))
         if not leaves:
-            self._refuse_forgotten()
+            self._refuse_replayed()
         if not leaves and not self._requires_grad:
             raise TilegradError(
                 "backward: nothing below this tensor requires a gradient",
@@ -328,7 +328,7 @@ class Tensor(Slots, Interchange, AbsentNames, metaclass=_Kind):
                 )
             seed = gradient.cast(self.dtype).uop
         targets = [node for several in names for node in several]
-        self._refuse_forgotten(targets)
+        self._refuse_replayed(targets)
         if order is None:
             self._refuse_lost(names)
         found = iter(gradients(self.uop, seed, targets, graphs, order))
@@ -367,11 +367,9 @@ class Tensor(Slots, Interchange, AbsentNames, metaclass=_Kind):
                 "for gradients before values are read, or use detach() if none is to flow",
             )
 
-    def _refuse_forgotten(self, targets: Collection[UOp] = ()) -> None:
-        """Raise TilegradError if a value below this tensor has lost its graph, except `targets`
-        whose value a replay gave.
-        """
-        if not forgotten and not replayed:
+    def _refuse_replayed(self, targets: Collection[UOp] = ()) -> None:
+        """Raise TilegradError if a replay gave a value below this tensor, except `targets`."""
+        if not replayed:
             return
         stack, seen = [self.uop], {self.uop}
         while stack:
@@ -384,14 +382,6 @@ class Tensor(Slots, Interchange, AbsentNames, metaclass=_Kind):
                     line=here(),
                     remedy="ask for gradients within the captured function, or use detach() of "
                     "what it gives if none is to flow",
-                )
-            if node in forgotten:
-                raise TilegradError(
-                    "backward: a computed tensor was written to and realized, so that the way to "
-                    "what requires a gradient is lost",
-                    memory=describe(node),
-                    line=here(),
-                    remedy="ask for gradients first, or use detach() of it if none is to flow",
                 )
             graph = graphs.get(node)
             if graph is not None:

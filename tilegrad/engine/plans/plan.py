@@ -18,7 +18,7 @@ from tilegrad.engine.build.pipeline import CompiledKernel, best_key, recall_kern
 from tilegrad.engine.program.fields import (
     flag,
     mapping,
-    names,
+    names_or_integers,
     numbers,
     parsed,
     row,
@@ -35,7 +35,8 @@ __all__ = ["LoopPlan", "Plan", "PlannedMemory", "Step", "plan_of", "text_of"]
 class Step:
     """A launch, or where `kernel` is None a copy, or with `is_custom` the Python function of the
     first of `nodes`, which are positions in the graph's order, or with `loop` a plan run many
-    times. `names` are those of the values that the kernel's variables take.
+    times. `names` are those of the values that the kernel's variables take, or the values
+    themselves where these are the same in each run.
     """
 
     device: str
@@ -43,7 +44,7 @@ class Step:
     kernel: CompiledKernel | None
     nodes: tuple[int, ...]
     is_custom: bool = False
-    names: tuple[str, ...] = ()
+    names: tuple[str | int, ...] = ()
     loop: LoopPlan | None = None
     # How many of the buffers, the first, it writes.
     written: int = 1
@@ -188,8 +189,8 @@ def _plan_of(fields: dict[str, Any]) -> Plan | None:
                 return None
         positions = numbers(buffers, last)
         step = Step(
-            text(device), positions, kernel, numbers(nodes), flag(is_custom), names(given), loop,
-            whole(written),
+            text(device), positions, kernel, numbers(nodes), flag(is_custom),
+            names_or_integers(given), loop, whole(written),
         )  # fmt: skip
         steps.append(step)
     outputs, materialised = numbers(fields["outputs"], last), numbers(fields["kept"])

@@ -317,18 +317,19 @@ def _prepared(devices: Iterable[str]) -> Iterator[None]:
 _DRAW = re.compile(r"(seed|offset)(\d+)(_low|_high|)")
 
 
-def _names_in_graph(variables: Sequence[str], item: Item) -> tuple[str, ...]:
-    """The names that a kernel's variables have in its graph: a kernel counts its own draws and
-    slices.
+def _names_in_graph(variables: Sequence[str], item: Item) -> tuple[str | int, ...]:
+    """The names that a kernel's variables have in its graph, or their values where the graph has
+    numbers: a kernel counts its own draws and slices.
     """
-    names: list[str] = []
+    names: list[str | int] = []
     for name in variables:
         draw, position = _DRAW.fullmatch(name), offset_number(name)
         if draw is not None and int(draw[2]) < len(item.draws):
-            name = f"{draw[1]}{item.draws[int(draw[2])]}{draw[3]}"
+            names.append(f"{draw[1]}{item.draws[int(draw[2])]}{draw[3]}")
         elif position is not None and position < len(item.offset_names):
-            name = item.offset_names[position]
-        names.append(name)
+            names.append(item.offset_names[position])
+        else:
+            names.append(name)
     return tuple(names)
 
 

@@ -10,7 +10,8 @@ import json
 from typing import Any
 
 __all__ = [
-    "flag", "integer", "mapping", "names", "numbers", "parsed", "row", "terms", "text", "whole",
+    "flag", "integer", "mapping", "names", "names_or_integers", "numbers", "parsed", "row", "terms",
+    "text", "whole",
 ]  # fmt: skip
 
 _LARGEST = 1 << 62
@@ -57,6 +58,11 @@ def numbers(value: Any, high: int = _LARGEST) -> tuple[int, ...]:
 
 def names(value: Any) -> tuple[str, ...]:
     return tuple([text(each) for each in _of(list, value)])
+
+
+def names_or_integers(value: Any) -> tuple[str | int, ...]:
+    several = _of(list, value)
+    return tuple([text(each) if isinstance(each, str) else integer(each) for each in several])
 
 
 def terms(value: Any) -> tuple[tuple[int, tuple[str, ...]], ...] | None:

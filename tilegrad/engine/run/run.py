@@ -190,7 +190,8 @@ def run_plan(
             return ready.run(inputs, variables)
         except KeyError:
             # Before the first launch: the steps one by one tell which variable has no value.
-            if not {name for step in plan.steps for name in step.names}.difference(variables):
+            names = {each for step in plan.steps for each in step.names if isinstance(each, str)}
+            if not names.difference(variables):
                 raise
         except NoRoomError as found:
             first = next(step for step in plan.steps if found.position in step.buffers)
@@ -370,7 +371,7 @@ def _bound(
     names = step.kernel.variables if step.kernel is not None else ()
     buffers = tuple([table[number] for number in step.buffers])
     try:
-        values = tuple([variables[name] for name in step.names])
+        values = tuple([variables[each] if isinstance(each, str) else each for each in step.names])
     except KeyError as error:
         name = error.args[0]
         raise ShapeError(

@@ -64,7 +64,8 @@ def launches_of(plan: Plan) -> list[KernelLaunch] | None:
             if step.kernel.blocks is not None:
                 # The number of blocks is another at each launch.
                 return None
-            found.append(KernelLaunch(step.device, step.kernel, (*step.buffers, *step.names)))
+            picks = (*step.buffers, *map(_integer, step.names))
+            found.append(KernelLaunch(step.device, step.kernel, picks))
     return found if len(found) <= _MOST_LAUNCHES else None
 
 
@@ -75,8 +76,13 @@ def _is_plain(step: Step) -> bool:
         kernel is not None
         and kernel.blocks is None
         and kernel.costs is None
-        and all(name == STEP for name in step.names)
+        and all(isinstance(name, int) or name == STEP for name in step.names)
     )
+
+
+def _integer(name: str | int) -> Pick:
+    """The name of a variable, or its value where that is the same in each run."""
+    return FixedInteger(name) if isinstance(name, int) else name
 
 
 def _is_own(memory: PlannedMemory) -> bool:
@@ -99,5 +105,8 @@ def _iterations(step: Step, loop: LoopPlan) -> Iterator[KernelLaunch]:
         number = FixedInteger(last - iteration if loop.is_reversed else iteration)
         for inner in loop.plan.steps:
             assert inner.kernel is not None
-            picks = [*[table[position] for position in inner.buffers], *[number] * len(inner.names)]
+            integers = [
+                FixedInteger(name) if isinstance(name, int) else number for name in inner.names
+            ]
+            picks = [*[table[position] for position in inner.buffers], *integers]
             yield KernelLaunch(inner.device, inner.kernel, tuple(picks))

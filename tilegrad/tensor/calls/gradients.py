@@ -37,7 +37,7 @@ from tilegrad.tensor.handle.replaced import postpone
 from tilegrad.tensor.handle.size_arguments import NO_VARIABLES
 from tilegrad.tensor.handle.waiting import Call, Input, Number, this_thread
 from tilegrad.tensor.storage import past, running
-from tilegrad.tensor.storage.graphs import forgotten, graphs, replayed
+from tilegrad.tensor.storage.graphs import graphs, replayed
 from tilegrad.tensor.storage.memory import base_of
 from tilegrad.tensor.storage.writes import postpones_calls
 
@@ -291,7 +291,7 @@ class _Below:
                 is_computed = True
             if node.op is Ops.BUFFER:
                 self.bases.append(node)
-                if node in graphs or node in forgotten or node in replayed:
+                if node in graphs or node in replayed:
                     self.is_plain = False
             elif node.stored is not None and (memory := engine.realized(node)) is not None:
                 owner = running.owners.get(base_of(memory))

@@ -15,7 +15,7 @@ from tilegrad.ir.uop import UOp
 from tilegrad.tensor.handle.living import ends
 from tilegrad.tensor.storage.over_memory import over_memory
 
-__all__ = ["forgotten", "graphs", "replayed"]
+__all__ = ["graphs", "replayed"]
 
 _WRITES = frozenset({Ops.CONTIGUOUS, Ops.ASSIGN})
 
@@ -68,8 +68,6 @@ def _without_what_no_gradient_reaches(graph: UOp) -> UOp:
 
 
 graphs = _Graphs()
-# Memory whose value was computed, and then written to: of what is there now nobody knows the graph.
-forgotten: weakref.WeakSet[UOp] = weakref.WeakSet()
 # Memory whose value a replay of a captured function computed of what requires a gradient: there is
 # no graph of it.
 replayed: weakref.WeakSet[UOp] = weakref.WeakSet()

@@ -18,7 +18,7 @@ from tilegrad.tensor.handle.living import (
     owners,
 )
 from tilegrad.tensor.storage import past_of_graphs
-from tilegrad.tensor.storage.graphs import forgotten, graphs
+from tilegrad.tensor.storage.graphs import graphs
 from tilegrad.tensor.storage.memory import (
     WRITTEN,
     base_of,
@@ -103,37 +103,31 @@ def follow(tensor: Any) -> None:
     if _has_a_graph(tensor, None if owner is None else owner()):
         if version.op is Ops.AFTER:
             graphs[fresh] = version
-        elif is_copy or (version.op is Ops.ASSIGN and old not in toposort([version.src[1]])):
-            # It has memory of its own, or none of what it was computed from was overwritten.
-            value = version.src[1]
-            graphs[fresh] = UOp(Ops.CONTIGUOUS, value.dtype, (value,))
-        elif version.op is Ops.ASSIGN and (found := _without_reading(version, old)) is not None:
-            graphs[fresh] = UOp(Ops.CONTIGUOUS, found.dtype, (found,))
         else:
-            forgotten.add(fresh)
+            value = version.src[1]
+            if not is_copy and old in toposort([value]):
+                value = _without_reading(value, old)
+            graphs[fresh] = UOp(Ops.CONTIGUOUS, value.dtype, (value,))
     if is_row_major(stored):
         tensor._variables = sizes_in(tensor.shape, tensor._variables)
 
 
-def _without_reading(written: UOp, memory: UOp) -> UOp | None:
-    """What was written, over what `memory` held before as it was computed: an earlier write of all
-    of it stands for what it wrote, and what had been there for its graph. None if neither is known.
+def _without_reading(written: UOp, memory: UOp) -> UOp:
+    """`written` without what `memory` held before, as far as it is known: an earlier write of all
+    of it stands for what it wrote, and what had been there for its graph. A gradient that needs the
+    value of what is not known is refused when it is computed.
     """
-    made: dict[UOp, UOp | None] = {}
+    made: dict[UOp, UOp] = {}
     for node in toposort([written]):
         if node is memory:
-            made[node] = graphs.get(memory)
-        elif node.op in WRITTEN and base_of(node) is memory:
+            made[node] = graphs.get(memory, memory)
+            continue
+        if node.op in WRITTEN and base_of(node) is memory:
             target, value = node.src[:2]
             is_all = node.op is Ops.ASSIGN and is_whole(target) and is_in_order(target)
-            made[node] = made[value] if is_all else None
-        else:
-            sources = [made[source] for source in node.src]
-            known = tuple([source for source in sources if source is not None])
-            if len(known) < len(sources):
-                made[node] = None
-            else:
-                made[node] = node.over(known)
+            made[node] = made[value] if is_all else node
+            continue
+        made[node] = node.over(tuple([made[source] for source in node.src]))
     return made[written]
 
 

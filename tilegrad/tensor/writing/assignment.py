@@ -168,9 +168,11 @@ class Assignment(Algebra):
         variables = merge(self._variables, other._variables)
         write = Write(found, aliases, looks, value, variables, unseen, other.uop, bool(wants_grad))
         own = self._own_root(write)
-        if wants_grad and own is not None and memory.is_stored(own):
-            # The gradient may need what is there: the value is written to other memory.
-            own = None
+        if wants_grad and own is not None:
+            waits = memory.version_of(own).op is Ops.ASSIGN
+            if memory.is_stored(own) or (waits and found.is_in_order):
+                # The gradient may need what is there: the value is written to other memory.
+                own = None
         if not found.is_in_order:
             self._refuse_partial(name, write)
             self._write_view(write, self._in_memory(write) if own is None else own)

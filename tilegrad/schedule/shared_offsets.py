@@ -1,0 +1,130 @@
+"""One kernel for slices at many offsets: `for t in range(n): out[t] = f(h)` has n in one graph.
+
+before   STORE(p, i + 64, x), STORE(p, i + 128, x), STORE(p, i + 192, x)   in three kernels
+after    STORE(p, i + 64 * _place0, x)                                     in one, launched with 1,
+                                                                           2 and 3
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from math import gcd
+from typing import NamedTuple
+
+from tilegrad.ir.op import Ops
+from tilegrad.ir.slices import offset_name
+from tilegrad.ir.uop import UOp, pointer_of
+from tilegrad.schedule.order import UnorderedItem
+
+__all__ = ["has_offsets", "share_offsets"]
+
+# Fewer kernels stay as they are: their offsets are known when they are compiled.
+_FEWEST = 3
+# More offsets in one kernel are most likely those of a filter's window.
+_MOST = 4
+
+
+class _Opened(NamedTuple):
+    """A kernel with free offsets, variables that stand for `values`."""
+
+    ast: UOp
+    variables: tuple[UOp, ...]
+    values: tuple[int, ...]
+
+
+def share_offsets(order: Sequence[UnorderedItem]) -> list[UnorderedItem]:
+    """The items of a schedule, where kernels that are equal but for the offsets of the slices that
+    they read or write, three or more of them, are one that takes its offsets when it is launched.
+    """
+    opened: dict[UOp, _Opened] = {}
+    alike: dict[tuple[UOp, str], dict[UOp, _Opened]] = {}
+    for item in order:
+        if item.ast is None:
+            continue
+        if item.ast not in opened:
+            opened[item.ast] = _opened(item.ast)
+        if opened[item.ast].values:
+            several = alike.setdefault((opened[item.ast].ast, item.device), {})
+            several[item.ast] = opened[item.ast]
+    shared = {key: _shared(each) for key, each in alike.items() if len(each) >= _FEWEST}
+    if not shared:
+        return list(order)
+    result: list[UnorderedItem] = []
+    for item in order:
+        found = None if item.ast is None else opened[item.ast]
+        key = None if found is None else (found.ast, item.device)
+        if found is None or key not in shared:
+            result.append(item)
+            continue
+        ast, factors = shared[key]
+        first = len(item.offset_names)
+        named = {
+            variable: _offset(first + number, variable, factor)
+            for number, (variable, factor) in enumerate(zip(found.variables, factors, strict=True))
+        }
+        values = [value // factor for value, factor in zip(found.values, factors, strict=True)]
+        result.append(
+            replace(item, ast=ast.substitute(named), offset_names=(*item.offset_names, *values))
+        )
+    return result
+
+
+def has_offsets(ast: UOp) -> bool:
+    """Whether a kernel may be one of several that differ in offsets."""
+    return bool(_opened(ast).values)
+
+
+def _opened(ast: UOp) -> _Opened:
+    """A kernel with a variable for each number that is added to indices into memory."""
+    nodes = ast.toposort()
+    written = {node.src[0] for node in nodes if node.op is Ops.STORE}
+    room: dict[int, int] = {}
+    accesses: dict[UOp, tuple[UOp, int]] = {}
+    for node in nodes:
+        if node.op not in (Ops.LOAD, Ops.STORE):
+            continue
+        pointer = node.src[0]
+        if node.op is Ops.LOAD and pointer in written:
+            # Whether two accesses meet is decided on numbers.
+            return _Opened(ast, (), ())
+        rest, number = _split(node.src[1])
+        size = pointer_of(pointer).size if pointer.op is Ops.DEFINE_GLOBAL else 0
+        if number <= 0 or size <= 0:
+            continue
+        low, high = rest.bounds
+        if low < 0 or high + number >= size:
+            # A gate keeps it inside.
+            continue
+        room[number] = min(room.get(number, size), size - 1 - high)
+        accesses[node.src[1]] = rest, number
+    if not accesses or len(room) > _MOST:
+        return _Opened(ast, (), ())
+    variables = {
+        number: UOp.variable(f"_free{position}", 0, room[number])
+        for position, number in enumerate(room)
+    }
+    mapping = {index: rest + variables[number] for index, (rest, number) in accesses.items()}
+    return _Opened(ast.substitute(mapping), tuple(variables.values()), tuple(room))
+
+
+def _split(index: UOp) -> tuple[UOp, int]:
+    """An index as a sum of something and a number."""
+    if index.op is Ops.ADD and index.dtype.lanes == 1:
+        for own, other in (index.src, index.src[::-1]):
+            if other.op is Ops.CONST:
+                return own, int(other.arg)
+    return index, 0
+
+
+def _shared(several: dict[UOp, _Opened]) -> tuple[UOp, tuple[int, ...]]:
+    """The kernel of several that are alike, and for each of its offsets what divides all."""
+    rows = [each.values for each in several.values()]
+    first = next(iter(several.values()))
+    return first.ast, tuple([gcd(*column) for column in zip(*rows, strict=True)])
+
+
+def _offset(number: int, variable: UOp, factor: int) -> UOp:
+    """The offset of slice `number`: its variable counts in steps of `factor`."""
+    _, _, high = variable.arg
+    return UOp.variable(offset_name(number), 0, high // factor) * factor
