@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from tests.tensor.helpers import close, numbers
-from tilegrad import Context, Tensor, nn
+from tilegrad import Context, GlobalCounters, Tensor, nn
 from tilegrad.base.errors import ShapeError
 from tilegrad.base.trace import counters
 
@@ -163,3 +163,23 @@ def test_state_that_begins_equal_is_memory_of_its_own() -> None:
     state = optimizer.state_dict()["state"][0]
     close(state["exp_avg"], np.array([1.0, 2.0, 3.0]) * (1 - 0.9**2), 1e-4)
     close(state["exp_avg_sq"], np.array([1.0, 4.0, 9.0]) * (1 - 0.999**2), 1e-3)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
+def test_state_that_begins_with_zeros_takes_no_kernel(dtype: str) -> None:
+    """A network has many sizes, and a kernel for each would be compiled. Each state is its own."""
+    sizes = [(3,), (7, 5), (300, 300), ()]
+    params = [Tensor(np.ones(size, np.float32)).cast(dtype).realize() for size in sizes]
+    optimizer = nn.optim.Adam(params, lr=0.5)
+    for param in params:
+        param.grad = Tensor(np.full(param.shape, 2.0, np.float32)).cast(dtype).realize()
+    before = GlobalCounters.kernel_count
+    optimizer._settle()
+    assert GlobalCounters.kernel_count == before
+    states = [state for name in ("m", "v") for state in getattr(optimizer, name)]
+    assert all(not state.numpy().any() and state.shape in sizes for state in states)
+    optimizer.step()
+    for param, m, v in zip(params, optimizer.m, optimizer.v, strict=True):
+        close(param.cast("float32"), np.full(param.shape, 0.5), 1e-2, 1e-2)
+        close(m.cast("float32"), np.full(param.shape, 0.2), 1e-2, 1e-2)
+        close(v.cast("float32"), np.full(param.shape, 0.004), 1e-2, 1e-2)

@@ -124,6 +124,47 @@ def test_a_size_that_comes_first_makes_no_nodes() -> None:
         assert counters.schedules == done
 
 
+def _patterns_of(calls: Callable[[], None]) -> int:
+    """How many methods get a template of all sizes while `calls` runs."""
+    before = sized.patterns_made()
+    with Context(TEMPLATES=1):
+        calls()
+    return sized.patterns_made() - before
+
+
+@pytest.mark.usefixtures("nothing_known")
+def test_layers_of_several_sizes_are_not_taken_for_sizes_that_change() -> None:
+    """A recording at a few sizes takes several times as long as the call itself: it waits until a
+    run lies between two sizes, or very many came.
+    """
+    xs = [Tensor(numbers(size, 8)).realize() for size in range(5, 65)]
+
+    def network() -> None:
+        _kept = [x.tanh() for x in xs[:8]]
+
+    def lengths() -> None:
+        for x in xs[20:24]:
+            x.tanh().tolist()
+
+    def without_a_run() -> None:
+        _kept = [x.sigmoid() for x in xs]
+
+    assert _patterns_of(network) == 0
+    assert _patterns_of(lengths) > 0
+    assert _patterns_of(without_a_run) > 0
+
+
+@pytest.mark.usefixtures("nothing_known")
+def test_no_pattern_is_made_inside_of_a_recording() -> None:
+    """The sizes there are those of the recording."""
+    found = _patterns_of(lambda: [Tensor(numbers(n, 8)).softmax(-1).tolist() for n in (5, 9)][:0])
+    made = sized.patterns_made()
+    x = Tensor(numbers(12, 8)).realize()
+    with Context(TEMPLATES=1):
+        x.softmax(-1).tolist()
+    assert found > 0 and sized.patterns_made() == made
+
+
 def test_two_sizes_that_change_apart() -> None:
     for turn, (rows, columns) in enumerate(zip(SIZES, reversed(SIZES))):
         rows, columns = min(rows, 300), min(columns, 300)

@@ -5,10 +5,9 @@ of its time, and by the text that is to be compiled.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import NamedTuple
 
 from tilegrad.ir.uop import UOp
-from tilegrad.optimize.model import estimate
+from tilegrad.optimize.model import Estimate, estimate
 from tilegrad.optimize.prepack import take_out
 from tilegrad.optimize.shaper import Shaper
 
@@ -64,17 +63,7 @@ def choose(
         shaper.was_shortened = True
 
 
-class _Cost(NamedTuple):
-    """The cycles of a launch, and instructions of the text."""
-
-    cycles: float
-    code: float
-
-    def price(self, rate: float) -> float:
-        return self.cycles + self.code * rate
-
-
-def _cheapest(costs: Mapping[UOp, _Cost], share: float, rate: float) -> UOp:
+def _cheapest(costs: Mapping[UOp, Estimate], share: float, rate: float) -> UOp:
     """The first kernel, or the best one of those that cost less than `share` of it."""
     best, *others = costs
     limit = share * costs[best].price(rate)
@@ -85,8 +74,11 @@ def _cheapest(costs: Mapping[UOp, _Cost], share: float, rate: float) -> UOp:
     return best
 
 
-def _cost(shaper: Shaper, given: Collection[int]) -> _Cost:
-    """By the estimate, without the copies of `given`, which are made beforehand."""
-    ast = take_out(shaper.ast, given)[0] if given else shaper.ast
-    found = estimate(ast, shaper.target)
-    return _Cost(found.cycles, found.code)
+def _cost(shaper: Shaper, given: Collection[int]) -> Estimate:
+    """The estimate, without the copies of `given`, which are made beforehand."""
+    key = shaper.ast, frozenset(given)
+    found = shaper.estimates.get(key)
+    if found is None:
+        ast = take_out(shaper.ast, given)[0] if given else shaper.ast
+        found = shaper.estimates[key] = estimate(ast, shaper.target)
+    return found

@@ -47,17 +47,17 @@ def shape(ast: UOp, target: Target, given: Collection[int] = ()) -> UOp:
     return shaper.ast
 
 
-def short_shape(ast: UOp, target: Target) -> UOp | None:
-    """A kernel in a shape that is hardly slower than that of `shape`, and much sooner compiled;
-    None where the two are one.
+def short_shape(ast: UOp, target: Target) -> tuple[UOp, bool]:
+    """A kernel in a shape that is hardly slower than that of `shape`, and much sooner compiled, and
+    whether the two differ.
 
     Results are rounded alike: the tile has fewer vectors, and no loop of the sum is unrolled.
     """
     if target.has_locals:
-        return None
+        return shape(ast, target), False
     shaper = _Heuristic(ast, target, is_short=True)
     shaper.run()
-    return shaper.ast if shaper.was_shortened else None
+    return shaper.ast, shaper.was_shortened
 
 
 class _Heuristic(Streamer, StageShaper):
@@ -88,6 +88,9 @@ class _Heuristic(Streamer, StageShaper):
             super().thread()
             return
         cut = [partial(self.move, OptOps.THREAD, loop, chunks) for _, loop, chunks in moves]
+        if self.is_short and len(cut) > 1:
+            # The others are hardly ever better by as much as it takes to try them.
+            cut, self.was_shortened = cut[:1], True
         choose(self, [lambda: None, partial(choose, self, cut)])
 
     def reuse(self, reuses: list[Reuse], heavy: UOp) -> None:
@@ -100,6 +103,13 @@ class _Heuristic(Streamer, StageShaper):
         worthy = [each for each in reuses if 3 * each.worth >= reuses[0].worth]
         # To leave padding out has to be clearly better: such rows lie further apart in memory.
         worthy.sort(key=lambda each: each.padding is not None)
+        if self.is_short:
+            # The others are hardly ever best by as much as it takes to try them.
+            plain, padded = (
+                [each for each in worthy if (each.padding is not None) is pads]
+                for pads in (False, True)
+            )
+            worthy = [*plain[:2], *padded[:2]]
         # All lanes of all vectors add up products all the time.
         share = min([each.padding.share for each in worthy if each.padding], default=1.0)
         least = iterations_of(heavy) / self.target.lanes_of(heavy.dtype) / self.target.timing.ports

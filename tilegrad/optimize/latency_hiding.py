@@ -38,7 +38,14 @@ def hide_waits(shaper: Shaper) -> None:
     # Of rows behind several reductions, as many were taken as do not wait for memory. A chain that
     # the next iteration overlaps with is no reason for rows that are read side by side.
     far = replace(shaper.target, timing=replace(timing, window=sys.maxsize))
-    if (is_row and _has_several(shaper.ast)) or not estimate(shaper.ast, far).latency:
+    if is_row and _has_several(shaper.ast):
+        return
+    alone = estimate(shaper.ast, far)
+    if not alone.latency:
+        return
+    if shaper.is_short and alone.latency <= alone.code * timing.first_code:
+        # As many results again are as much text again.
+        shaper.was_shortened = True
         return
     # What threads are to share stays a loop.
     room = int(prod(loop.vmax + 1 for loop in shaper.outputs())) // max(shaper.chunks(), 1)

@@ -79,6 +79,10 @@ class Estimate:
         components = self.components
         return max(components, key=components.__getitem__)
 
+    def price(self, rate: float) -> float:
+        """The cycles of a launch, with `rate` for each instruction of the text."""
+        return self.cycles + self.code * rate
+
     def __str__(self) -> str:
         components = sorted(self.components.items(), key=lambda item: -item[1])
         shown = ", ".join(f"{name} {cycles:,.0f}" for name, cycles in components if cycles >= 1)

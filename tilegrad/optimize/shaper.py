@@ -19,6 +19,7 @@ from tilegrad.optimize.facts import (
     stores,
 )
 from tilegrad.optimize.footprint import step_of
+from tilegrad.optimize.model import Estimate
 from tilegrad.optimize.opt import Opt, OptOps, axes_of, loop_order, reduce_axes, running_loops
 from tilegrad.optimize.opts import apply_opt
 from tilegrad.target import Target
@@ -37,7 +38,8 @@ _WORTH_CHUNK = 4
 class Shaper:
     """Applies Opts one by one; a move that is refused is left out. Copies of the parameters `given`
     are made beforehand. With `is_short` it takes shapes of little text, and `was_shortened` tells
-    whether there were others.
+    whether there were others. `estimates` are those of shapes that were compared, by kernel and
+    copies that are left out.
     """
 
     def __init__(
@@ -45,6 +47,7 @@ class Shaper:
     ):
         self.ast, self.target, self.given = ast, target, frozenset(given)
         self.is_short, self.was_shortened = is_short, False
+        self.estimates: dict[tuple[UOp, frozenset[int]], Estimate] = {}
 
     def move(self, op: OptOps, loop: UOp | None, arg: object) -> bool:
         """Apply an Opt to the axis `loop`; False where it is not legal."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tilegrad.base.dtype import DType, dtypes
@@ -161,7 +161,7 @@ def _fields_of(plan: Plan) -> dict[str, Any]:
         if s.loop is not None:
             loop = {**vars(s.loop), "plan": _fields_of(s.loop.plan)}
         steps.append([s.device, s.buffers, kernel, s.nodes, s.is_custom, s.names, loop, s.written])
-    buffers = [{**asdict(m), "dtype": m.dtype.name} for m in plan.buffers]
+    buffers = [{**vars(m), "dtype": m.dtype.name} for m in plan.buffers]
     return {
         "steps": steps,
         "buffers": buffers,

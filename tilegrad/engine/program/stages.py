@@ -113,11 +113,12 @@ def to_program(
 
 
 def _short_program(started: UOp, target: Target) -> tuple[Shaped, list[UOp]] | None:
-    short = short_shape(started, target)
-    if short is None:
-        return None
+    """The kernel in its short shape, if its program is not too long."""
+    short, differs = short_shape(started, target)
     shaped, program = lowered(short, target)
-    return (replace(shaped, is_short=True), program) if len(program) <= _MOST_INSTRUCTIONS else None
+    if len(program) > _MOST_INSTRUCTIONS:
+        return None
+    return replace(shaped, is_short=differs), program
 
 
 def _choices(started: UOp, target: Target, opts: Sequence[Opt] | None) -> Iterator[UOp]:

@@ -362,7 +362,7 @@ class Optimizer(OptimizerArguments):
         for tensor in tensors:
             if tensor.uop.is_constant:
                 # All zeros of a shape are one node; what is written to must be one tensor's own.
-                tensor.uop = memory.owned(tensor.uop, tensor.device)
+                tensor.uop = memory.filled(tensor.uop, tensor.device)
         if tensors:
             Tensor.realize(*tensors)
 

@@ -1,10 +1,11 @@
 """Templates for all sizes: of a method that is called with one size after the other.
 
-A template (`tensor.calls.templates`) is one of certain shapes. When a call comes that differs from
-an earlier one in sizes only, the method is recorded at a few sizes, and what these have in common
-is the template of all sizes up to a bound (`ir.sized_templates`). Sizes 0 and 1 stretch, and a size
-that is equal to another one in the call may be taken for that: such calls have templates of their
-own.
+A template (`tensor.calls.templates`) is one of certain shapes. When a call comes that differs in
+sizes only from one before the last run, the method is recorded at a few sizes, and what these have
+in common is the template of all sizes up to a bound (`ir.sized_templates`). That takes several
+times as long as the call: layers of a network, which differ from each other within one run, have
+templates of their own sizes. Sizes 0 and 1 stretch, and a size that is equal to another one in the
+call may be taken for that: such calls have templates of their own, too.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from tilegrad.base.forgetful_tables import Bounded
 from tilegrad.base.recent import Recent
+from tilegrad.base.trace import GlobalCounters
 from tilegrad.ir.graph_templates import Template
 from tilegrad.ir.size_patterns import (
     UNKNOWN,
@@ -31,6 +33,7 @@ from tilegrad.ir.sized_templates import SizedTemplate, sized_template
 from tilegrad.tensor.calls.arguments import DEFAULTS
 from tilegrad.tensor.calls.recorded import MethodTemplate, Result, WaitingKind, recorded
 from tilegrad.tensor.handle.kinds import next_number
+from tilegrad.tensor.handle.waiting import this_thread
 
 __all__ = ["Pattern", "of_sizes", "patterns_made", "skeleton_of"]
 
@@ -47,8 +50,9 @@ _FEWEST, _MOST_EXAMPLES = 6, 8
 _MOST_UNKNOWNS = 2
 # More patterns than these have no template: a method is not recorded again and again.
 _MOST_PATTERNS = 16
-# Shapes of a method that are remembered, and recordings in vain after which no more are made.
-_MOST_SEEN, _MOST_FAILURES = 8, 3
+# Shapes of a method that are remembered, the last that are compared with a new one, and recordings
+# in vain after which no more are made.
+_MOST_SEEN, _MOST_COMPARED, _MOST_FAILURES = 64, 16, 3
 # Calls without a pattern after which one is looked for at powers of two only: a window that moves
 # has other bounds in each call, and no size that changes.
 _MOST_VAIN = 16
@@ -183,8 +187,8 @@ class MethodPattern(Pattern[MethodTemplate]):
 
 
 class _Family:
-    """Calls of a method that differ in sizes only: some shapes that came, the last first, and the
-    patterns that were found.
+    """Calls of a method that differ in sizes only: some shapes that came, the last first, each with
+    how many kernels had run by then, and the patterns that were found.
     """
 
     __slots__ = ("failures", "is_recorded", "patterns", "seen", "vain")
@@ -193,7 +197,7 @@ class _Family:
         # While a call is recorded: a method that calls itself makes no pattern of the inner call,
         # which would be recorded in turn, and so on.
         self.is_recorded = False
-        self.seen: list[Shapes] = []
+        self.seen: dict[Shapes, int] = {}
         self.patterns: list[MethodPattern] = []
         # Recordings that had nothing in common.
         self.failures = 0
@@ -209,6 +213,22 @@ class _Family:
             if values is not None:
                 return pattern, values
         return None
+
+    def others(self) -> list[Shapes]:
+        """The last shapes before the last run. Those since then are sizes of one program, as the
+        layers of a network have them, and each may well come back as it is; where they are many,
+        they are taken for sizes that change, too.
+        """
+        launched = GlobalCounters.kernel_count
+        last = list(self.seen)[: -_MOST_COMPARED - 1 : -1]
+        found = [each for each in last if self.seen[each] != launched]
+        return found if len(last) - len(found) < _MOST_COMPARED else last
+
+    def note(self, shapes: Shapes) -> None:
+        """Remember the shapes of a call that has no pattern."""
+        if len(self.seen) >= _MOST_SEEN:
+            del self.seen[next(iter(self.seen))]
+        self.seen[shapes] = GlobalCounters.kernel_count
 
     def add(self, pattern: MethodPattern) -> None:
         """Have one more pattern. One that goes further takes the place of a shorter one."""
@@ -281,7 +301,8 @@ def of_sizes(
             finally:
                 family.is_recorded = False
             return pattern.at(values) if pattern.admits(values, made) else None
-    is_full = len(family.patterns) >= _MOST_PATTERNS
+    # The sizes of calls within a recording are those at which that is made.
+    is_full = len(family.patterns) >= _MOST_PATTERNS or bool(this_thread.stand_ins)
     if is_full or family.is_recorded or family.failures >= _MOST_FAILURES or shapes in family.seen:
         return None
     found = None
@@ -294,7 +315,7 @@ def of_sizes(
         finally:
             family.is_recorded = False
     family.vain = vain + 1 if found is None else 0
-    family.seen = [shapes, *family.seen[: _MOST_SEEN - 1]]
+    family.note(shapes)
     if found is None:
         return None
     values = found.values(shapes)
@@ -313,7 +334,8 @@ def _pattern(
     """The pattern of a call and an earlier one of its family, recorded at some sizes. At a size
     among the `bounds` of its slices a slice is whole.
     """
-    found = [each for before in family.seen if (each := _unknowns(before, shapes)) is not None]
+    common = [_unknowns(before, shapes) for before in family.others()]
+    found = [each for each in common if each is not None]
     if not found:
         return None
     # What the fewest sizes change in is most likely the same line of a program.
@@ -338,11 +360,11 @@ def _pattern(
 
     if examples is None or not is_small:
         return None
-    common = _recorded(sizes, examples, record)
-    if common is None:
+    both = _recorded(sizes, examples, record)
+    if both is None:
         family.failures += 1
         return None
-    made = MethodPattern(family, sizes, high, others, *common)
+    made = MethodPattern(family, sizes, high, others, *both)
     family.add(made)
     _count[0] += 1
     return made

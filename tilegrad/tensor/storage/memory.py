@@ -27,20 +27,22 @@ from tilegrad.tensor.handle.core import compute
 from tilegrad.tensor.handle.device import canonical
 from tilegrad.tensor.handle.size_arguments import Variables, are_plain, simple
 from tilegrad.tensor.handle.tracing import transforms
-from tilegrad.tensor.storage.host_memory import unpack
+from tilegrad.tensor.storage.host_memory import pack, unpack
 
 __all__ = [
-    "WRITTEN", "base_of", "bound", "copied", "elements", "empty", "expose", "fixed", "from_host",
-    "has_assignment", "is_in_order", "is_row_major", "is_shared", "is_sole", "is_stored",
-    "is_superseded", "is_view", "is_whole", "is_written", "largest", "looks_at", "moves_of",
-    "needs_no_run", "number_in", "over", "owned", "sizes_in", "stored_below", "supersede",
-    "unwritten", "version_of", "without_detach", "writes_before",
+    "WRITTEN", "base_of", "bound", "copied", "elements", "empty", "expose", "filled", "fixed",
+    "from_host", "has_assignment", "is_in_order", "is_row_major", "is_shared", "is_sole",
+    "is_stored", "is_superseded", "is_view", "is_whole", "is_written", "largest", "looks_at",
+    "moves_of", "needs_no_run", "number_in", "over", "owned", "sizes_in", "stored_below",
+    "supersede", "unwritten", "version_of", "without_detach", "writes_before",
 ]  # fmt: skip
 # Versions of memory that an assignment, run or not, goes on from.
 _superseded: weakref.WeakSet[UOp] = weakref.WeakSet()
 # An ASSIGN is its target once that was written; AFTER is memory once a part of it was.
 WRITTEN = (Ops.ASSIGN, Ops.AFTER)
 _exclusive = engine.exclusive()
+# Elements that the host writes at a time.
+_FILLED = 1 << 16
 
 
 def largest(shape: Sequence[sint]) -> tuple[int, ...]:
@@ -117,6 +119,33 @@ def owned(node: UOp, device: str) -> UOp:
         written = compute(Ops.ASSIGN, node.dtype, (below, value))
         return UOp(Ops.PERMUTE, node.dtype, (written,), order)
     return compute(Ops.ASSIGN, node.dtype, (empty(device, node.dtype, node.shape), node))
+
+
+def filled(node: UOp, device: str) -> UOp:
+    """The constant `node` in memory of its own: written here where the host reaches that memory, as
+    a kernel would have to be made for each size; else as `owned`.
+    """
+    found = None if isinstance(device, Group) else _value_everywhere(node)
+    if found is None:
+        return owned(node, device)
+    buffer = Device[device].buffer(elements(node.shape), node.dtype)
+    view = buffer.host_view()
+    if view is None:
+        return owned(node, device)
+    some = pack([found], node.dtype) * min(buffer.size, _FILLED)
+    for start in range(0, len(view), len(some)):
+        rest = view[start : start + len(some)]
+        rest[:] = some[: len(rest)]
+    return _shaped(store.leaf(buffer), node.shape)
+
+
+def _value_everywhere(node: UOp) -> Any:
+    """The number that all elements of `node` are, if that and its shape are seen at once."""
+    if not are_plain(node.shape):
+        return None
+    while node.op in (Ops.RESHAPE, Ops.EXPAND):
+        node = node.src[0]
+    return node.arg if node.op is Ops.CONST else None
 
 
 def base_of(node: UOp) -> UOp:
