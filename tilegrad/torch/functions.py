@@ -395,12 +395,12 @@ def repeat_interleave(
 
 
 def gradient(
-    input: Any, *, spacing: Any = 1, dim: Any = None, edge_order: int = 1
+    input: Any, *, spacing: Any = None, dim: Any = None, edge_order: int = 1
 ) -> tuple[Tensor, ...]:
     """The slope along each axis, by differences of neighbours: `spacing` is how far they are apart,
-    or for each axis that or a vector of their positions.
+    by default 1, or for each axis that or a vector of their positions.
     """
-    x = as_ours(input)
+    x, spacing = as_ours(input), 1 if spacing is None else spacing
     axes = range(x.ndim) if dim is None else [dim] if isinstance(dim, int) else list(dim)
     steps = spacing if isinstance(spacing, (tuple, list)) else [spacing] * len(axes)
     return tuple(

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from tilegrad.base.dtype import dtypes
+from tilegrad.base.dtype_promotion import promote
 from tilegrad.base.errors import DTypeError
 from tilegrad.engine.run.run import current_recording
 from tilegrad.tensor import tensor as ours
@@ -126,7 +127,6 @@ _NAMES: dict[str, dict[str, str | None]] = {
     "resize_as_": {"tensor": "the_template"},
     "swapaxes_": {"axis0": "dim0", "axis1": "dim1"},
     "unfold": {"dimension": "dim"},
-    "cdist": {"x2": "other", "compute_mode": None},
     "clone": {"memory_format": None},
     "contiguous": {"memory_format": None},
     "gather": {"sparse_grad": None},
@@ -155,6 +155,7 @@ def adjust(kind: Any) -> None:
         (_INDICES, _wide),
         (_PAIRS, _paired),
         (("cov",), _weighted),
+        (("cdist",), _without_mode),
         (_FLAT, _flat),
         (_FILLS, _filling),
         (("clamp", "clip"), _limited),
@@ -405,12 +406,23 @@ def _weighted(method: Callable[..., Any]) -> Any:
             return method(self, correction=correction)
         often: Any = 1.0 if fweights is None else fweights
         counts: Any = 1.0 if aweights is None else aweights
-        x, share = self.reshape(-1, self.shape[-1]), (often * counts).to(self.dtype)
+        x = self._floating()
+        x = x if aweights is None else x.to(promote(x.dtype, counts.dtype))
+        x, share = x.reshape(-1, x.shape[-1]), (often * counts).to(x.dtype)
         total = share.sum()
         apart = x - (x * share).sum(-1, keepdim=True) / total
         free = total - correction * (share * counts).sum() / total
         found = (apart * share) @ apart.mT / free
-        return found if self.ndim > 1 else found.reshape(())
+        return found.reshape(()) if found.numel() == 1 else found
+
+    return give
+
+
+def _without_mode(method: Callable[..., Any]) -> Any:
+    """Distances, which are computed in one way whatever mode is named."""
+
+    def give(self: Any, x2: Any, p: float = 2.0, compute_mode: Any = None) -> Any:
+        return method(self, x2, p)
 
     return give
 
