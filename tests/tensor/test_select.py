@@ -73,6 +73,9 @@ def test_masked_select() -> None:
     assert np.signbit(found[0])
     # A mask stretches as an operand does.
     close(Tensor(array).masked_select(Tensor([False, True])), array[:, 1])
+    # And so does what it selects from.
+    close(Tensor(array[0]).masked_select(Tensor(mask)), np.broadcast_to(array[0], (2, 2))[mask])
+    assert Tensor(7).masked_select(Tensor(mask)).tolist() == [7, 7, 7]
     truth = Tensor([True, False, True])
     assert truth.masked_select(Tensor([False, True, True]), 3, 1).tolist() == [False, True, True]
     assert Tensor([1.0]).masked_select(Tensor([False])).shape == (0,)

@@ -55,3 +55,15 @@ def test_the_spacing_of_a_gradient_may_be_none() -> None:
     values = np.array([1.0, 4.0, 9.0])
     (found,) = torch.gradient(torch.tensor(values), spacing=None, dim=None)
     np.testing.assert_array_equal(found.numpy(), np.gradient(values))
+
+
+@pytest.mark.parametrize("unbiased", [True, False])
+def test_a_mean_beside_a_variance_has_its_axes(unbiased: bool) -> None:
+    x, count = np.arange(6.0).reshape(2, 3) ** 2, int(unbiased)
+    for function, expected in ((torch.var_mean, np.var), (torch.std_mean, np.std)):
+        spread, mean = function(torch.tensor(x), unbiased)
+        np.testing.assert_allclose(spread.numpy(), expected(x, ddof=count))
+        np.testing.assert_allclose(mean.numpy(), x.mean())
+        spread, mean = function(torch.tensor(x), 1, unbiased, True)
+        np.testing.assert_allclose(spread.numpy(), expected(x, 1, ddof=count, keepdims=True))
+        np.testing.assert_allclose(mean.numpy(), x.mean(1, keepdims=True))

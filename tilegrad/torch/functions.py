@@ -20,6 +20,7 @@ from tilegrad.torch.complex import Complex
 from tilegrad.torch.expecting import no_tensor, of_ranks, of_tensors
 from tilegrad.torch.made_tensors import tensor
 from tilegrad.torch.promotion import given_way
+from tilegrad.torch.reduction_methods import mean_beside
 from tilegrad.torch.size import Size
 from tilegrad.torch.tensor import Tensor, as_ours, with_ours
 from tilegrad.torch.thread_modes import autocast_dtype
@@ -280,21 +281,14 @@ def var(input: Any, *args: Any, **options: Any) -> Tensor:
 def std_mean(input: Any, *args: Any, **options: Any) -> tuple[Tensor, Tensor]:
     """The standard deviation and the mean."""
     x = as_ours(input)
-    return x.std(*args, **options), x.mean(*args[:1], **without_spread(options))
+    return x.std(*args, **options), mean_beside(x, args, options)
 
 
 @of_tensors
 def var_mean(input: Any, *args: Any, **options: Any) -> tuple[Tensor, Tensor]:
     """The variance and the mean."""
     x = as_ours(input)
-    return x.var(*args, **options), x.mean(*args[:1], **without_spread(options))
-
-
-def without_spread(options: dict[str, Any]) -> dict[str, Any]:
-    """Keywords of a variance as those of a mean."""
-    return {
-        name: value for name, value in options.items() if name not in ("unbiased", "correction")
-    }
+    return x.var(*args, **options), mean_beside(x, args, options)
 
 
 @of_tensors

@@ -140,3 +140,10 @@ def _unbiased(args: tuple[Any, ...], options: dict[str, Any]) -> tuple[Any, ...]
         options["unbiased"] = args[1]
         return (args[0], *args[2:])
     return args
+
+
+def mean_beside(x: Any, args: tuple[Any, ...], options: dict[str, Any]) -> Any:
+    """The mean of a tensor with the arguments of a variance."""
+    axes = _unbiased(args, rest := dict(options))
+    spread = ("unbiased", "correction")
+    return x.mean(*axes, **{name: value for name, value in rest.items() if name not in spread})
