@@ -298,6 +298,10 @@ def norm(
     """The p-norm over axes."""
     x = as_ours(input) if dtype is None else as_ours(input).to(dtype)
     axes = tuple(dim) if isinstance(dim, list) else dim
+    if p == "nuc":
+        last = (-2, -1)
+        sums: Tensor = x.movedim(axes or last, last).matrix_norm("nuc", keepdim)
+        return sums.movedim(last, axes or last) if keepdim else sums
     found: Tensor = x.norm(2.0 if p is None else p, axes, keepdim)
     return found
 

@@ -133,6 +133,8 @@ class Reductions(OurTensor):
 
 def _unbiased(args: tuple[Any, ...], options: dict[str, Any]) -> tuple[Any, ...]:
     """Positional arguments of a variance as tilegrad takes them: (dim, unbiased, keepdim)."""
+    if options.get("correction", 1) is None:
+        options["correction"] = 1
     if args and isinstance(args[0], bool):
         options["unbiased"] = args[0]
         return args[1:]
