@@ -28,6 +28,8 @@ def test_nonzero_of_little() -> None:
     assert Tensor(0.0).nonzero().shape == (0, 0)
     assert Tensor([0.0, -0.0]).nonzero().shape == (0, 1)
     assert Tensor([True]).nonzero().tolist() == [[0]]
+    assert Tensor.zeros(2, 0, 3).nonzero(size=2, fill_value=-1).tolist() == [[-1] * 3] * 2
+    assert Tensor.zeros(2, 0, 3).nonzero().shape == (0, 3)
     with pytest.raises(ShapeError, match="nonzero: size -1 is negative"):
         Tensor([1]).nonzero(size=-1)
 

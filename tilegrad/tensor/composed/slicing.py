@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Sequence
-from typing import Any, Self
+from typing import Any, Self, cast
 
 from tilegrad.base.dtype import dtypes
 from tilegrad.base.errors import ShapeError
@@ -264,8 +264,9 @@ class Slicing(Layouts):
         shape: list[Any] = list(self._sizes)
         shape[axis] = index.numel()
         axis, positions = self._index_of_axis("index_fill", dim, index, shape)
-        filler = value.expand(positions.shape) if isinstance(value, Core) else value
-        return self.scatter(axis, positions, filler)
+        if isinstance(value, Core):
+            value = cast("Self", value).expand(positions.shape)
+        return self.scatter(axis, positions, value)
 
     @composed
     def select_scatter(self, src: Self, dim: int, index: int) -> Self:

@@ -84,7 +84,7 @@ class Selecting(Scatter):
         if len(sizes) == 1:
             return [positions]
         return [
-            positions // math.prod(sizes[axis + 1 :]) % max(extent, 1)
+            positions // max(math.prod(sizes[axis + 1 :]), 1) % max(extent, 1)
             for axis, extent in enumerate(sizes)
         ]
 
