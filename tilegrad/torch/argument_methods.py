@@ -34,6 +34,8 @@ _HANDING_ON = _AROUND | {
     )
 }
 
+_SEVERAL = (tuple, list)
+
 
 def is_called_within(frame: FrameType, around: frozenset[str] = _AROUND) -> bool:
     """Whether the caller of a method, whose `frame` this is, is tilegrad itself, modules `around`
@@ -126,9 +128,12 @@ def of_all_axes(method: Callable[..., Any]) -> Any:
     at = 1 if method.__name__ == "norm" else 0
 
     def give(self: Any, *args: Any, **options: Any) -> Any:
+        if not args and not options:
+            return method(self)
         axes = args[at] if len(args) > at else options.get("dim")
-        is_none = type(axes) in (tuple, list) and not axes
-        if not is_none or is_called_within(sys._getframe(1), _HANDING_ON):
+        if axes.__class__ not in _SEVERAL or axes:
+            return method(self, *args, **options)
+        if is_called_within(sys._getframe(1), _HANDING_ON):
             return method(self, *args, **options)
         if len(args) > at:
             return method(self, *args[:at], None, *args[at + 1 :], **options)
