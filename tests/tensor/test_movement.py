@@ -76,6 +76,17 @@ def test_pad_with_itself(mode: str, twin: str) -> None:
     close(Tensor(X).pad((2, 1, 0, 2), mode=mode), np.pad(X, ((0, 0), (0, 2), (2, 1)), mode=twin))
 
 
+@pytest.mark.parametrize(("mode", "twin"), [("reflect", "reflect"), ("replicate", "edge")])
+@pytest.mark.parametrize("amounts", [(-2, 3), (3, -2), (-3, 2), (2, -3), (-4, 2), (2, -4)])
+def test_a_border_is_of_the_whole_axis_where_the_other_end_is_cut(
+    amounts: tuple[int, int], mode: str, twin: str
+) -> None:
+    before, after = amounts
+    grown = np.pad(X, ((0, 0), (0, 0), (max(before, 0), max(after, 0))), mode=twin)
+    expected = grown[..., max(-before, 0) : grown.shape[-1] - max(-after, 0)]
+    close(Tensor(X).pad(amounts, mode=mode), expected)
+
+
 @pytest.mark.row("F2.5")
 def test_a_border_is_zero_whatever_was_computed_inside() -> None:
     close(Tensor(X).exp().pad((1, 1)), np.pad(np.exp(X), ((0, 0), (0, 0), (1, 1))))

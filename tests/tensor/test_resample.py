@@ -187,6 +187,25 @@ def test_smoothed_images_are_those_of_pytorch() -> None:
                 np.testing.assert_allclose(found, wanted, rtol=0, atol=5e-7)
 
 
+@pytest.mark.parametrize("special", [np.inf, -np.inf, np.nan])
+@pytest.mark.parametrize(
+    ("mode", "antialias", "reach"),
+    # What an old element reaches: the new ones whose window, of the old ones, holds it.
+    [("area", False, [[0], [0, 1], [1, 2], [2]]), ("linear", True, [[0], [0, 1], [1, 2], [2]])],
+)
+def test_an_element_outside_of_a_window_is_not_in_its_sum(
+    mode: str, antialias: bool, reach: list[list[int]], special: float
+) -> None:
+    for at, reached in enumerate(reach):
+        row = np.arange(1, 5, dtype=np.float32)
+        row[at] = special
+        found = Tensor(row).reshape(1, 1, 4).interpolate((3,), mode, antialias=antialias)
+        expected = np.array([special if new in reached else math.nan for new in range(3)])
+        others = ~np.isin(np.arange(3), reached)
+        assert np.isfinite(found.numpy()[0, 0][others]).all()
+        np.testing.assert_array_equal(found.numpy()[0, 0][~others], expected[~others])
+
+
 def test_the_gradient_of_interpolate_is_its_transpose() -> None:
     eye = np.eye(5)[None]
     weights = numbers(1, 1, 8)

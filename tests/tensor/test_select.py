@@ -28,6 +28,8 @@ def test_nonzero_of_little() -> None:
     assert Tensor(0.0).nonzero().shape == (0, 0)
     assert Tensor([0.0, -0.0]).nonzero().shape == (0, 1)
     assert Tensor([True]).nonzero().tolist() == [[0]]
+    assert Tensor.zeros(2, 0, 3).nonzero(size=2, fill_value=-1).tolist() == [[-1] * 3] * 2
+    assert Tensor.zeros(2, 0, 3).nonzero().shape == (0, 3)
     with pytest.raises(ShapeError, match="nonzero: size -1 is negative"):
         Tensor([1]).nonzero(size=-1)
 
@@ -73,6 +75,9 @@ def test_masked_select() -> None:
     assert np.signbit(found[0])
     # A mask stretches as an operand does.
     close(Tensor(array).masked_select(Tensor([False, True])), array[:, 1])
+    # And so does what it selects from.
+    close(Tensor(array[0]).masked_select(Tensor(mask)), np.broadcast_to(array[0], (2, 2))[mask])
+    assert Tensor(7).masked_select(Tensor(mask)).tolist() == [7, 7, 7]
     truth = Tensor([True, False, True])
     assert truth.masked_select(Tensor([False, True, True]), 3, 1).tolist() == [False, True, True]
     assert Tensor([1.0]).masked_select(Tensor([False])).shape == (0,)

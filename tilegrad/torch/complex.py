@@ -477,7 +477,7 @@ def make(real: Tensor, imag: Tensor) -> Complex:
             f"{second.dtype.name}",
             line=here(),
         )
-    return Complex(first.stack(second, dim=-1))
+    return Complex(OurTensor.stack(*OurTensor.broadcast_tensors(first, second), dim=-1))
 
 
 def polar(abs: Tensor, angle: Tensor) -> Complex:

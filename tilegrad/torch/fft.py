@@ -30,6 +30,11 @@ def _pair(input: Any) -> Tensor:
     return found
 
 
+def _listed(several: Any) -> Any:
+    """Axes or sizes, of which one may come alone."""
+    return (several,) if isinstance(several, int) else several
+
+
 def _real(input: Any) -> Tensor:
     x: Tensor = as_ours(input)
     return x if x.dtype.is_float else x.float()
@@ -101,6 +106,7 @@ def ihfftn(input: Any, s: Sizes = None, dim: Sizes = None, norm: str | None = No
 
 def _axes_of(input: Any, s: Sizes, dim: Sizes) -> tuple[list[int], list[int | None]]:
     """The axes of a transform, and the size of each."""
+    s, dim = _listed(s), _listed(dim)
     axes = list(range(input.ndim) if dim is None else dim)
     if dim is None and s is not None:
         axes = axes[input.ndim - len(s) :]
@@ -111,48 +117,48 @@ def fft2(
     input: Any, s: Sizes = None, dim: Sequence[int] = (-2, -1), norm: str | None = None
 ) -> Complex:
     """The Fourier transform over two axes."""
-    return Complex(_pair(input).fft2(s, dim, norm))
+    return Complex(_pair(input).fft2(_listed(s), _listed(dim), norm))
 
 
 def ifft2(
     input: Any, s: Sizes = None, dim: Sequence[int] = (-2, -1), norm: str | None = None
 ) -> Complex:
     """The inverse of `fft2`."""
-    return Complex(_pair(input).ifft2(s, dim, norm))
+    return Complex(_pair(input).ifft2(_listed(s), _listed(dim), norm))
 
 
 def rfft2(
     input: Any, s: Sizes = None, dim: Sequence[int] = (-2, -1), norm: str | None = None
 ) -> Complex:
     """The transform of real numbers over two axes, half of the last one."""
-    return Complex(_real(input).rfft2(s, dim, norm))
+    return Complex(_real(input).rfft2(_listed(s), _listed(dim), norm))
 
 
 def irfft2(
     input: Any, s: Sizes = None, dim: Sequence[int] = (-2, -1), norm: str | None = None
 ) -> Tensor:
     """The inverse of `rfft2`."""
-    return _pair(input).irfft2(s, dim, norm)
+    return _pair(input).irfft2(_listed(s), _listed(dim), norm)
 
 
 def fftn(input: Any, s: Sizes = None, dim: Sizes = None, norm: str | None = None) -> Complex:
     """The Fourier transform over several axes."""
-    return Complex(_pair(input).fftn(s, dim, norm))
+    return Complex(_pair(input).fftn(_listed(s), _listed(dim), norm))
 
 
 def ifftn(input: Any, s: Sizes = None, dim: Sizes = None, norm: str | None = None) -> Complex:
     """The inverse of `fftn`."""
-    return Complex(_pair(input).ifftn(s, dim, norm))
+    return Complex(_pair(input).ifftn(_listed(s), _listed(dim), norm))
 
 
 def rfftn(input: Any, s: Sizes = None, dim: Sizes = None, norm: str | None = None) -> Complex:
     """The transform of real numbers over several axes, half of the last one."""
-    return Complex(_real(input).rfftn(s, dim, norm))
+    return Complex(_real(input).rfftn(_listed(s), _listed(dim), norm))
 
 
 def irfftn(input: Any, s: Sizes = None, dim: Sizes = None, norm: str | None = None) -> Tensor:
     """The inverse of `rfftn`."""
-    return _pair(input).irfftn(s, dim, norm)
+    return _pair(input).irfftn(_listed(s), _listed(dim), norm)
 
 
 def fftfreq(n: int, d: float = 1.0, *, dtype: DType | None = None, device: Any = None) -> Tensor:

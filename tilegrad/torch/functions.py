@@ -20,6 +20,7 @@ from tilegrad.torch.complex import Complex
 from tilegrad.torch.expecting import no_tensor, of_ranks, of_tensors
 from tilegrad.torch.made_tensors import tensor
 from tilegrad.torch.promotion import given_way
+from tilegrad.torch.reduction_methods import mean_beside
 from tilegrad.torch.size import Size
 from tilegrad.torch.tensor import Tensor, as_ours, with_ours
 from tilegrad.torch.thread_modes import autocast_dtype
@@ -280,21 +281,14 @@ def var(input: Any, *args: Any, **options: Any) -> Tensor:
 def std_mean(input: Any, *args: Any, **options: Any) -> tuple[Tensor, Tensor]:
     """The standard deviation and the mean."""
     x = as_ours(input)
-    return x.std(*args, **options), x.mean(*args[:1], **without_spread(options))
+    return x.std(*args, **options), mean_beside(x, args, options)
 
 
 @of_tensors
 def var_mean(input: Any, *args: Any, **options: Any) -> tuple[Tensor, Tensor]:
     """The variance and the mean."""
     x = as_ours(input)
-    return x.var(*args, **options), x.mean(*args[:1], **without_spread(options))
-
-
-def without_spread(options: dict[str, Any]) -> dict[str, Any]:
-    """Keywords of a variance as those of a mean."""
-    return {
-        name: value for name, value in options.items() if name not in ("unbiased", "correction")
-    }
+    return x.var(*args, **options), mean_beside(x, args, options)
 
 
 @of_tensors
@@ -304,6 +298,10 @@ def norm(
     """The p-norm over axes."""
     x = as_ours(input) if dtype is None else as_ours(input).to(dtype)
     axes = tuple(dim) if isinstance(dim, list) else dim
+    if p == "nuc":
+        last = (-2, -1)
+        sums: Tensor = x.movedim(axes or last, last).matrix_norm("nuc", keepdim)
+        return sums.movedim(last, axes or last) if keepdim else sums
     found: Tensor = x.norm(2.0 if p is None else p, axes, keepdim)
     return found
 
@@ -395,12 +393,12 @@ def repeat_interleave(
 
 
 def gradient(
-    input: Any, *, spacing: Any = 1, dim: Any = None, edge_order: int = 1
+    input: Any, *, spacing: Any = None, dim: Any = None, edge_order: int = 1
 ) -> tuple[Tensor, ...]:
     """The slope along each axis, by differences of neighbours: `spacing` is how far they are apart,
-    or for each axis that or a vector of their positions.
+    by default 1, or for each axis that or a vector of their positions.
     """
-    x = as_ours(input)
+    x, spacing = as_ours(input), 1 if spacing is None else spacing
     axes = range(x.ndim) if dim is None else [dim] if isinstance(dim, int) else list(dim)
     steps = spacing if isinstance(spacing, (tuple, list)) else [spacing] * len(axes)
     return tuple(

@@ -162,7 +162,7 @@ def _check_pivot(name: str, pivot: bool) -> None:
 def lu(A: Tensor, *, pivot: bool = True) -> Lu:
     """A permutation, a lower and an upper triangular matrix."""
     _check_pivot("lu", pivot)
-    return Lu(*A.lu())
+    return Lu(*OurTensor.lu(A))
 
 
 def lu_factor(A: Tensor, *, pivot: bool = True) -> Any:
@@ -254,7 +254,10 @@ def lstsq(
     A: Tensor, B: Tensor, rcond: float | None = None, *, driver: str | None = None
 ) -> LeastSquares:
     """The X for which A X is next to B."""
-    return LeastSquares(*A.lstsq(B, rcond))
+    solution, residuals, rank, singular = A.lstsq(B, rcond)
+    # Of as many equations as unknowns nothing is left.
+    residuals = residuals if A.shape[-2] > A.shape[-1] else residuals.new_zeros(0)
+    return LeastSquares(solution, residuals, rank.cast(dtypes.int64), singular)
 
 
 def solve(A: Tensor, B: Tensor, *, left: bool = True) -> Tensor:
@@ -297,7 +300,8 @@ def vector_norm(
 ) -> Tensor:
     """The norm of vectors."""
     given = x if dtype is None else x.to(dtype)
-    return given.vector_norm(ord, tuple(dim) if isinstance(dim, list) else dim, keepdim)
+    axes = tuple(dim) if isinstance(dim, list) else dim
+    return given.vector_norm(ord, None if axes == () else axes, keepdim)
 
 
 def matrix_norm(
@@ -405,7 +409,7 @@ def vecdot(x: Tensor, y: Tensor, *, dim: int = -1) -> Tensor:
 
 def vander(x: Tensor, *, N: int | None = None) -> Tensor:
     """The powers 0, 1, ... of each element."""
-    return x.vander(N, increasing=True)
+    return (x if x.ndim else x.reshape(1)).vander(N, increasing=True)
 
 
 def cond(A: Tensor, p: Any = None) -> Tensor:

@@ -168,9 +168,11 @@ def frombuffer(
     return made.requires_grad_() if requires_grad else made
 
 
-def scalar_tensor(s: Any, *, dtype: DType | None = None, device: Any = None) -> Tensor:
+def scalar_tensor(s: Any, **options: Unpack[Making]) -> Tensor:
     """A number as a tensor without axes."""
-    return tensor(s, dtype=dtype or dtypes.default_float, device=device)
+    kind = options.get("dtype") or dtypes.default_float
+    wants = bool(options.get("requires_grad"))
+    return tensor(s, dtype=kind, device=options.get("device"), requires_grad=wants)
 
 
 # filled

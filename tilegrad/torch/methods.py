@@ -15,6 +15,15 @@ from tilegrad.tensor import tensor as ours
 from tilegrad.tensor.handle.size_arguments import here
 from tilegrad.tensor.handle.tracing import is_transforming
 from tilegrad.tensor.tensor import Tensor as OurTensor
+from tilegrad.torch.argument_methods import (
+    anywhere,
+    by_weights,
+    factors_in_one,
+    in_one_mode,
+    of_all_axes,
+    of_wide_positions,
+    wide_or_told,
+)
 from tilegrad.torch.autocast_methods import (
     from_float32,
     one_dtype,
@@ -43,8 +52,12 @@ class LinAlgError(RuntimeError):
 
 
 _INDICES = (
-    "argmax", "argmin", "argsort", "nonzero", "argwhere", "searchsorted", "bucketize", "bincount",
-    "count_nonzero", "multinomial",
+    "argmax", "argmin", "argsort", "nonzero", "argwhere", "bincount", "count_nonzero",
+    "multinomial",
+)  # fmt: skip
+# Reductions over all axes where none is named in a tuple.
+_REDUCTIONS = (
+    "sum", "mean", "var", "std", "amax", "amin", "nansum", "nanmean", "count_nonzero", "norm",
 )  # fmt: skip
 _PAIRS = ("sort", "topk", "kthvalue", "mode", "median", "nanmedian")
 # Steps, whose gradient is 0.
@@ -104,6 +117,7 @@ _MATRICES: dict[str, str | None] = {"mat1": "left", "mat2": "right"}
 _FACTORS: dict[str, str | None] = {"tensor1": "first", "tensor2": "second"}
 _MATRIX_AND_VECTOR: dict[str, str | None] = {"mat": "left", "vec": "right"}
 _VECTORS: dict[str, str | None] = {"vec1": "left", "vec2": "right"}
+_FORMAT: dict[str, str | None] = {"memory_format": None}
 _SECTIONS: dict[str, str | None] = {"split_size_or_sections": "indices_or_sections"}
 # PyTorch's name of an argument -> tilegrad's; None: taken, and without effect.
 _NAMES: dict[str, dict[str, str | None]] = {
@@ -126,9 +140,9 @@ _NAMES: dict[str, dict[str, str | None]] = {
     "resize_as_": {"tensor": "the_template"},
     "swapaxes_": {"axis0": "dim0", "axis1": "dim1"},
     "unfold": {"dimension": "dim"},
-    "cdist": {"x2": "other", "compute_mode": None},
-    "clone": {"memory_format": None},
-    "contiguous": {"memory_format": None},
+    "clone": _FORMAT, "contiguous": _FORMAT,
+    "byte": _FORMAT, "char": _FORMAT, "short": _FORMAT, "int": _FORMAT, "long": _FORMAT,
+    "bool": _FORMAT, "half": _FORMAT, "bfloat16": _FORMAT, "float": _FORMAT, "double": _FORMAT,
     "gather": {"sparse_grad": None},
     "ger": {"vec2": "other"},
     "isin": {"test_elements": "elements", "assume_unique": None},
@@ -154,7 +168,13 @@ def adjust(kind: Any) -> None:
     for names, make in (
         (_INDICES, _wide),
         (_PAIRS, _paired),
-        (("cov",), _weighted),
+        (("cov",), by_weights),
+        (("cdist",), in_one_mode),
+        (("lu",), factors_in_one),
+        (("searchsorted", "bucketize"), wide_or_told),
+        (("unravel_index",), of_wide_positions),
+        (("new_zeros", "new_ones", "new_empty", "new_full", "new_tensor"), anywhere),
+        (_REDUCTIONS, of_all_axes),
         (_FLAT, _flat),
         (_FILLS, _filling),
         (("clamp", "clip"), _limited),
@@ -391,26 +411,6 @@ def _with_gradient(method: Callable[..., Any]) -> Any:
         if not self._requires_grad:
             raise RuntimeError(f"cannot {name} on a tensor that doesn't require gradient")
         return method(self, *args, **options)
-
-    return give
-
-
-def _weighted(method: Callable[..., Any]) -> Any:
-    """The covariance, with weights of the observations: how often each was made, and how much it
-    counts.
-    """
-
-    def give(self: Any, *, correction: int = 1, fweights: Any = None, aweights: Any = None) -> Any:
-        if fweights is None and aweights is None:
-            return method(self, correction=correction)
-        often: Any = 1.0 if fweights is None else fweights
-        counts: Any = 1.0 if aweights is None else aweights
-        x, share = self.reshape(-1, self.shape[-1]), (often * counts).to(self.dtype)
-        total = share.sum()
-        apart = x - (x * share).sum(-1, keepdim=True) / total
-        free = total - correction * (share * counts).sum() / total
-        found = (apart * share) @ apart.mT / free
-        return found if self.ndim > 1 else found.reshape(())
 
     return give
 

@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from tilegrad.base.dtype import dtypes
+from tilegrad.base.errors import ConfigError
+from tilegrad.tensor.handle.size_arguments import here
 from tilegrad.tensor.tensor import Tensor as OurTensor
 from tilegrad.torch.expecting import no_tensor
 from tilegrad.torch.made_tensors import tensor
@@ -18,6 +21,9 @@ __all__ = [
     "shifted_chebyshev_polynomial_u", "shifted_chebyshev_polynomial_v",
     "shifted_chebyshev_polynomial_w",
 ]  # fmt: skip
+
+# The largest degree: each takes a step of the recurrence, and so nodes of the graph.
+_LARGEST = 10_000
 
 
 def _polynomial(
@@ -35,8 +41,14 @@ def _polynomial(
             raise no_tensor(name, input)
         given = as_ours(input) if isinstance(input, OurTensor) else tensor(float(input))
         degrees = as_ours(n) if isinstance(n, OurTensor) else tensor(n)
+        # What is no whole number is rounded towards zero, as in PyTorch.
+        degrees = degrees.cast(dtypes.int64) if degrees.dtype.is_float else degrees
         x = of(given if given.dtype.is_float else given.float())
         most = int(degrees.max().item()) if degrees.numel() else 0
+        if most > _LARGEST:
+            raise ConfigError(
+                f"{name}: a degree of {most}", line=here(), rule=f"at most {_LARGEST}: step by step"
+            )
         shape = OurTensor.broadcast_shapes(x.shape, degrees.shape)
         before, now = x.ones_like(), first(x)
         total = x.zeros_like().expand(shape)

@@ -133,6 +133,8 @@ class Reductions(OurTensor):
 
 def _unbiased(args: tuple[Any, ...], options: dict[str, Any]) -> tuple[Any, ...]:
     """Positional arguments of a variance as tilegrad takes them: (dim, unbiased, keepdim)."""
+    if options.get("correction", 1) is None:
+        options["correction"] = 1
     if args and isinstance(args[0], bool):
         options["unbiased"] = args[0]
         return args[1:]
@@ -140,3 +142,10 @@ def _unbiased(args: tuple[Any, ...], options: dict[str, Any]) -> tuple[Any, ...]
         options["unbiased"] = args[1]
         return (args[0], *args[2:])
     return args
+
+
+def mean_beside(x: Any, args: tuple[Any, ...], options: dict[str, Any]) -> Any:
+    """The mean of a tensor with the arguments of a variance."""
+    axes = _unbiased(args, rest := dict(options))
+    spread = ("unbiased", "correction")
+    return x.mean(*axes, **{name: value for name, value in rest.items() if name not in spread})

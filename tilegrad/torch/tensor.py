@@ -13,7 +13,6 @@ import contextlib
 import sys
 import weakref
 from collections.abc import Iterator
-from types import FrameType
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy
@@ -36,6 +35,7 @@ from tilegrad.tensor.tensor import Tensor as OurTensor
 from tilegrad.tensor.views.in_memory import rows_of_memory
 from tilegrad.torch import tensor_printing, thread_modes
 from tilegrad.torch.absent_hints import hint_of
+from tilegrad.torch.argument_methods import is_called_within
 from tilegrad.torch.converting import Converting
 from tilegrad.torch.copying import copied_with_aliases
 from tilegrad.torch.device_names import as_device, device, is_meta, name_of
@@ -56,21 +56,6 @@ __all__ = ["Tensor", "as_ours", "with_ours", "written"]
 
 _state = thread_modes.state
 _MOST_MADE = 1 << 12
-
-
-# Modules whose functions stand around methods.
-_WRAPPERS = frozenset({"tilegrad.torch.steps", "tilegrad.tensor.calls.templates"})
-
-
-def _is_called_by_a_method(frame: FrameType) -> bool:
-    """Whether the caller of a method, whose `frame` this is, is tilegrad itself."""
-    caller: FrameType | None = frame
-    while caller is not None:
-        name = str(caller.f_globals.get("__name__"))
-        if name not in _WRAPPERS:
-            return name.startswith("tilegrad.")
-        caller = caller.f_back
-    return False
 
 
 class _Kind(type(ours.Tensor)):  # type: ignore[misc]
@@ -401,7 +386,7 @@ class Tensor(  # type: ignore[misc]
         condition = options.get("condition", args[0] if args else None)
         if isinstance(condition, OurTensor) and condition.dtype is dtypes.bool:
             # Two conditions: tilegrad's own methods choose by the first, programs by the second.
-            if self.dtype is dtypes.bool and _is_called_by_a_method(sys._getframe(1)):
+            if self.dtype is dtypes.bool and is_called_within(sys._getframe(1)):
                 return super().where(*args, **options)
             other = options.get("other", args[1] if len(args) > 1 else options.get("y"))
             return OurTensor.where(as_ours(condition), self, other)

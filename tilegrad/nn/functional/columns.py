@@ -42,7 +42,10 @@ def unfold(
     padded = batch.pad(((0, 0), (0, 0), *[(width, width) for width in around]))
     patches = padded._patches("unfold", kernel, steps, spread)
     count, channels = patches._sizes[:2]
-    columns = patches.permute(0, 1, 4, 5, 2, 3).reshape(count, channels * math.prod(kernel), -1)
+    positions = math.prod(patches.shape[2:4])
+    columns = patches.permute(0, 1, 4, 5, 2, 3).reshape(
+        count, channels * math.prod(kernel), positions
+    )
     return columns if batch is input else columns.squeeze(0)
 
 

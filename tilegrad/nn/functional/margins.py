@@ -28,7 +28,7 @@ def cosine_embedding_loss(
     reduction: str = "mean",
 ) -> Tensor:
     """Cosine loss of pairs of vectors: 1 - cos where the target is 1, max(0, cos - margin) where it
-    is -1.
+    is -1, and 0 for another target.
 
     Args:
         input1: (N, D) or (D,).
@@ -47,7 +47,8 @@ def cosine_embedding_loss(
     """
     check_shapes("cosine_embedding_loss", input1, input2)
     cosine = cosine_similarity(input1, input2, -1)
-    loss = (target > 0).where(1 - cosine, (cosine - margin).clip(0.0))
+    unlike = (target.eq(-1)).where((cosine - margin).clip(0.0), 0.0)
+    loss = (target.eq(1)).where(1 - cosine, unlike)
     return reduced("cosine_embedding_loss", loss, reduction)
 
 

@@ -101,6 +101,11 @@ class Picking(Numbers):
         >>> Tensor([1, 2]).index_reduce(0, Tensor([0, 0]), Tensor([5, 3]), "amax").tolist()
         [5, 2]
         """
+        if is_of_number(dim, self.ndim):
+            one, at = source.reshape(1), index.reshape(1)
+            return self._as_row(
+                lambda row: row.index_reduce(0, at, one, reduce, include_self=include_self)
+            )
         axis, positions = self._index_of_axis("index_reduce", dim, index, source._sizes)
         return self.scatter_reduce(axis, positions, source, reduce, include_self)
 

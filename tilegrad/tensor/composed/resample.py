@@ -198,22 +198,29 @@ class Resampling(Rearranging):
         """
         terms: list[tuple[Self, Self | None]] = [(self, None)]
         for axis, window in windows:
-            shape = [-1 if number == axis else 1 for number in range(self.ndim)]
-            elements = [
-                (
-                    type(self)(positions, device=self.device, dtype=dtypes.int32),
-                    type(self)(weights, device=self.device, dtype=self.dtype).reshape(shape)
-                    if any(weight != 1 for weight in weights)
-                    else None,
-                )
-                for positions, weights in window
+            factors = [
+                None if all(each == 1 for each in weights) else self._axis_values(axis, weights)
+                for _, weights in window
             ]
             terms = [
-                (x.index_select(axis, index), _product(product, weights))
+                (x._elements_at(axis, positions), _product(product, weights))
                 for x, product in terms
-                for index, weights in elements
+                for (positions, _), weights in zip(window, factors)
             ]
         return terms
+
+    def _axis_values(self, axis: int, values: Sequence[float]) -> Self:
+        """Numbers that lie along an axis of this tensor."""
+        shape = [-1 if number == axis else 1 for number in range(self.ndim)]
+        return type(self)(values, device=self.device, dtype=self.dtype).reshape(shape)
+
+    def _elements_at(self, axis: int, at: Sequence[int]) -> Self:
+        """The elements at positions of an axis; for -1 zero, as 0 times infinity would be NaN."""
+        indices = type(self)([max(each, 0) for each in at], device=self.device, dtype=dtypes.int32)
+        found = self.index_select(axis, indices)
+        return (
+            found if min(at, default=0) >= 0 else (self._axis_values(axis, at) >= 0).where(found, 0)
+        )
 
     @templated
     @valued

@@ -16,7 +16,8 @@ from tilegrad.base.dtype import DType, dtypes, truncate
 
 __all__ = ["FilterWindow", "Steps", "antialiasing_filter", "filter_window", "scales_of"]
 
-# For each element of the window: its positions in the old axis, and its weights.
+# For each element of the window: its positions in the old axis, and its weights. Position -1: the
+# window of that new element is shorter, and nothing is read.
 FilterWindow = list[tuple[list[int], list[float]]]
 
 # The slope of the cubic at its neighbours: of an interpolation, and of a window that smooths.
@@ -132,7 +133,7 @@ def _area(old: int, new: int) -> FilterWindow:
     longest = max(end - start for start, end in ranges)
     return [
         (
-            [min(start + offset, end - 1) for start, end in ranges],
+            [start + offset if start + offset < end else -1 for start, end in ranges],
             [1 / (end - start) if start + offset < end else 0.0 for start, end in ranges],
         )
         for offset in range(longest)
@@ -169,7 +170,7 @@ def antialiasing_filter(
     count = max(len(weights) for _, weights in rows)
     return [
         (
-            [min(begin + offset, old - 1) for begin, _ in rows],
+            [begin + offset if offset < len(weights) else -1 for begin, weights in rows],
             [weights[offset] if offset < len(weights) else 0.0 for _, weights in rows],
         )
         for offset in range(count)

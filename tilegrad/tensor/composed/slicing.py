@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Sequence
-from typing import Any, Self
+from typing import Any, Self, cast
 
 from tilegrad.base.dtype import dtypes
 from tilegrad.base.errors import ShapeError
 from tilegrad.base.origin import composed
 from tilegrad.tensor.composed.layouts import Layouts
 from tilegrad.tensor.handle.aliases import valued
-from tilegrad.tensor.handle.core import describe
-from tilegrad.tensor.handle.size_arguments import as_axis, as_int, here, show_shape
+from tilegrad.tensor.handle.core import Core, describe
+from tilegrad.tensor.handle.size_arguments import (
+    as_axis,
+    as_int,
+    here,
+    is_of_number,
+    show_shape,
+)
 
 __all__ = ["Slicing"]
 
@@ -201,6 +207,9 @@ class Slicing(Layouts):
         >>> Tensor([1, 2, 3]).index_add(0, Tensor([0, 0]), Tensor([10, 5])).tolist()
         [16, 2, 3]
         """
+        if is_of_number(dim, self.ndim):
+            one, at = source.reshape(1), index.reshape(1)
+            return self._as_row(lambda row: row.index_add(0, at, one, alpha=alpha))
         axis, positions = self._index_of_axis("index_add", dim, index, source._sizes)
         source = source if alpha == 1 else source * alpha
         if not axis:
@@ -226,6 +235,9 @@ class Slicing(Layouts):
         >>> Tensor([1, 2, 3]).index_copy(0, Tensor([2]), Tensor([9])).tolist()
         [1, 2, 9]
         """
+        if is_of_number(dim, self.ndim):
+            one, at = source.reshape(1), index.reshape(1)
+            return self._as_row(lambda row: row.index_copy(0, at, one))
         axis, positions = self._index_of_axis("index_copy", dim, index, source._sizes)
         return self.scatter(axis, positions, source)
 
@@ -246,10 +258,14 @@ class Slicing(Layouts):
         >>> Tensor([1, 2, 3]).index_fill(0, Tensor([0, 2]), 9).tolist()
         [9, 2, 9]
         """
+        if is_of_number(dim, self.ndim):
+            return self._as_row(lambda row: row.index_fill(0, index, value))
         axis = as_axis("index_fill", dim, self.ndim)
         shape: list[Any] = list(self._sizes)
         shape[axis] = index.numel()
         axis, positions = self._index_of_axis("index_fill", dim, index, shape)
+        if isinstance(value, Core):
+            value = cast("Self", value).expand(positions.shape)
         return self.scatter(axis, positions, value)
 
     @composed

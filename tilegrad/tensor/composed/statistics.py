@@ -160,7 +160,8 @@ class Statistics(Ranks):
         Args:
             correction: what is taken off the number of observations.
 
-        Returns a float tensor of shape (n, n) for shape (n, observations), a number for a vector.
+        Returns a float tensor of shape (n, n) for shape (n, observations), a number for a vector
+        and for one row.
 
         Raises ShapeError for more than two axes.
 
@@ -180,13 +181,14 @@ class Statistics(Ranks):
         count = rows._sizes[1] - correction
         scale = 1 / count if count > 0 else math.nan
         product = centred @ centred.transpose(0, 1) * scale
-        return product if x.ndim == 2 else product.reshape(())
+        return product.reshape(()) if rows._length(0) == 1 else product
 
     @composed
     def corrcoef(self) -> Self:
         """Correlation coefficients of the rows (Pearson), in -1..1.
 
-        Returns a float tensor of shape (n, n) for shape (n, observations), a number for a vector.
+        Returns a float tensor of shape (n, n) for shape (n, observations), a number for a vector
+        and for one row.
 
         Raises ShapeError for more than two axes.
 

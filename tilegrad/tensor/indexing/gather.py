@@ -65,8 +65,8 @@ class Gathering(Indexing):
         >>> Tensor([[1, 2], [3, 4]]).gather(1, Tensor([[1], [0]])).tolist()
         [[2], [3]]
         """
-        if is_of_number(dim, self.ndim):
-            return self._as_row(lambda row: row.gather(0, index.reshape(1)))
+        if is_of_number(dim, self.ndim) and index.ndim < 2:
+            return self.reshape(1).gather(0, index.reshape(-1)).reshape(index.shape)
         axis = self._aligned("gather", dim, index)
         if not axis and index.ndim > 1 and index.shape[1:] == self.shape[1:]:
             rows = self._whole_rows("gather", axis, index)
@@ -224,6 +224,8 @@ class Gathering(Indexing):
                 line=here(),
                 rule="a vector of integers; tensor[index] takes any shape",
             )
+        if isinstance(index, Core) and not index.ndim:
+            index = index.reshape(1)
         return self[(*[slice(None)] * axis, index)]
 
     def take(self, index: Self) -> Self:

@@ -16,6 +16,7 @@ from tilegrad.ir.uop import UOp
 from tilegrad.tensor.calls.counted import distinct_values
 from tilegrad.tensor.calls.masks import mask_values, true_columns
 from tilegrad.tensor.calls.uploads import uploaded
+from tilegrad.tensor.handle.broadcasting import broadcast_shape
 from tilegrad.tensor.handle.size_arguments import as_sizes, index_dtype
 from tilegrad.tensor.ordering.scatter import Scatter
 
@@ -83,7 +84,7 @@ class Selecting(Scatter):
         if len(sizes) == 1:
             return [positions]
         return [
-            positions // math.prod(sizes[axis + 1 :]) % max(extent, 1)
+            positions // max(math.prod(sizes[axis + 1 :]), 1) % max(extent, 1)
             for axis, extent in enumerate(sizes)
         ]
 
@@ -92,13 +93,14 @@ class Selecting(Scatter):
         """Elements where `mask` is true, in row-major order.
 
         Args:
-            mask: a bool tensor that broadcasts to this shape.
+            mask: a bool tensor whose shape broadcasts with this one; where it has more axes, this
+                tensor is stretched.
             size: number of elements; without it they are counted now.
             fill_value: fills the elements beyond the count.
 
         Returns a vector of this dtype.
 
-        Raises ShapeError if `mask` does not broadcast to this shape.
+        Raises ShapeError unless the shapes broadcast.
 
         >>> x = Tensor([5, 1, 7])
         >>> x.masked_select(x > 2).tolist()
@@ -106,13 +108,14 @@ class Selecting(Scatter):
         >>> x.masked_select(x > 2, size=4, fill_value=-1).tolist()
         [5, 7, -1, -1]
         """
-        test = mask.cast(dtypes.bool).expand(self.shape).flatten()
-        flat = self.flatten()
+        shape = broadcast_shape("masked_select", (self, mask))
+        test = mask.cast(dtypes.bool).expand(shape).flatten()
+        flat = self.expand(shape).flatten()
         if size is None:
             return flat._rows(test._true_now())
         count = as_sizes("masked_select", (size,))[0][0]
         assert isinstance(count, int)
-        if not count or not self._has_elements():
+        if not count or not flat._has_elements():
             return self._like(UOp.const(self.dtype, fill_value)).expand(count)._apart()
         positions, is_filled = test._true_positions(count)
         if self.dtype is dtypes.bool:

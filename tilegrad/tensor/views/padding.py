@@ -187,12 +187,17 @@ class Padding(Joining):
         for axis, (before, after) in enumerate(amounts):
             size = x._length(axis)
             low, high = as_int("pad", "an amount", before), as_int("pad", "an amount", after)
-            x = x._slice(axis, max(-low, 0), size - max(-high, 0))
+            cut = (max(-low, 0), size - max(-high, 0))
+            # What wraps around is what stays; a mirror or an end is that of the whole axis.
+            if mode == "circular":
+                x = x._slice(axis, *cut)
+                cut = (0, x._length(axis))
             low, high, size = max(low, 0), max(high, 0), x._length(axis)
             most = {"reflect": size - 1, "circular": size, "replicate": math.inf if size else 0}[
                 mode
             ]
             if not low and not high:
+                x = x._slice(axis, *cut)
                 continue
             if max(low, high) > most:
                 raise ShapeError(
@@ -217,7 +222,7 @@ class Padding(Joining):
                     last.expand(*wide[:axis], high, *wide[axis + 1 :]),
                 ]
             joined = [each for each in joined if not is_zero(each.shape[axis])]
-            x = joined[0].cat(*joined[1:], dim=axis)
+            x = joined[0].cat(*joined[1:], dim=axis)._slice(axis, cut[0], cut[1] + low + high)
         return x
 
 
