@@ -36,10 +36,12 @@ _NOBODY, _CALLER = -2, -1
 class Template:
     """A graph above `count` inputs; `results` are the slots of its results. The inputs come first,
     then `constants`, then the result of each step. It `is_view` if its last result moves an input
-    only.
+    only. By slot, `evaluators` has what computes a result in another way, once somebody has one.
     """
 
-    __slots__ = ("_flowing", "constants", "count", "is_view", "results", "size", "steps")
+    __slots__ = (
+        "_flowing", "constants", "count", "evaluators", "is_view", "results", "size", "steps",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -57,6 +59,7 @@ class Template:
         self.count = count
         self.is_view = is_view
         self._flowing: dict[int, tuple[int, ...]] = {}
+        self.evaluators: dict[int, Any] = {}
 
     def moves(self, slot: int, most: int) -> tuple[list[tuple[Ops, Any]], int]:
         """At most `most` movement ops that end in `slot`, without those below the inputs, the last

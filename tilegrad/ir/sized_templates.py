@@ -211,6 +211,7 @@ class _TemplateAt(Template):
         self._sized, self._sizes = sized, sizes
         self.size, self.results = first.size, first.results
         self.count, self.is_view = first.count, first.is_view
+        self.evaluators = {}
 
     def __getattr__(self, name: str) -> Any:
         # Called for a slot that has no value yet.

@@ -14,6 +14,7 @@ from tilegrad.tensor.calls.counted import small_values
 from tilegrad.tensor.calls.uploads import are_few, uploaded
 from tilegrad.tensor.handle.core import device_of
 from tilegrad.tensor.storage.host_readable import known_elements
+from tilegrad.tensor.storage.host_runs import evaluated
 
 __all__ = ["mask_values", "picked_now", "ranks_of_true", "true_columns"]
 
@@ -23,6 +24,11 @@ _MOST_ELEMENTS = 1 << 16
 
 def mask_values(mask: Any) -> Any | None:
     """The values of a small mask as an array of bools, as `small_values`."""
+    call = mask._call
+    if call is not None and call.value is None and mask.dtype is dtypes.bool and mask.ndim:
+        found = evaluated(mask)
+        if found is not None:
+            return found
     bits = small_values(mask, _MOST_ELEMENTS)
     return None if bits is None else bits != 0
 
