@@ -160,6 +160,7 @@ BOUNDED = {
     "torch/named_pairs.py _kinds": "methods that give pairs",
     "torch/nn/module.py counterparts": "layers of the package",
     "torch/whole_objects.py _safe": "classes that a program names",
+    "tensor/calls/recent_calls.py followers": "methods of `torch.Tensor` that are quick",
     "tensor/handle/tracing.py front_ends": "front ends with modes of their own: tilegrad.torch",
 }
 # Functions whose results are kept without a limit: by the arguments that there are.

@@ -13,7 +13,6 @@ from tilegrad.tensor.handle.core import Core, device_of
 from tilegrad.tensor.handle.size_arguments import here
 from tilegrad.tensor.handle.tracing import is_transforming
 from tilegrad.tensor.tensor import Tensor as OurTensor
-from tilegrad.tensor.views.in_memory import numbers_of_memory
 from tilegrad.tensor.writing.at_once import has_written
 from tilegrad.tensor.writing.host_writes import write_on_host
 from tilegrad.torch import thread_modes
@@ -30,11 +29,6 @@ class Subscripts(OurTensor):
 
     def __getitem__(self, key: Any) -> Any:
         kind = key.__class__
-        if kind is int or kind is tuple or kind is slice:
-            # As a rule.
-            found = numbers_of_memory(self, key)
-            if found is not None:
-                return found
         if kind is slice:
             if isinstance(key.start, Core) or isinstance(key.stop, Core):
                 key = _in_numbers(key)

@@ -59,7 +59,9 @@ _MOST_MADE = 1 << 12
 
 
 # Modules whose functions stand around methods.
-_WRAPPERS = frozenset({"tilegrad.torch.steps", "tilegrad.tensor.calls.templates"})
+_WRAPPERS = frozenset({
+    "tilegrad.torch.quick_calls", "tilegrad.torch.steps", "tilegrad.tensor.calls.templates",
+})  # fmt: skip
 
 
 def _is_called_by_a_method(frame: FrameType) -> bool:

@@ -38,7 +38,7 @@ from tilegrad.tensor.storage import (
     segments,
     writes,
 )
-from tilegrad.tensor.storage.host_runs import evaluated
+from tilegrad.tensor.storage.host_runs import constant_number, evaluated
 from tilegrad.tensor.storage.memory import is_stored
 from tilegrad.tensor.storage.viewed import bytes_of_view, element_of
 
@@ -372,11 +372,16 @@ class Realized(Attention):
         call = self._call
         if call is None:
             number = memory.number_in(self._node)
+            if number is None and self._at_once:
+                number = constant_number(self._node)
             if number is not None:
                 return number
-        elif call.value is None and not call.shape:
-            found = evaluated(self)
-            if found is not None:
+        elif not call.shape:
+            if call.value is not None:
+                number = element_of(self)
+                if number is not None:
+                    return number
+            elif (found := evaluated(self)) is not None:
                 call.pool.reads += 1
                 return found.item()
         if not self._symbols and prod(self.shape) == 1:

@@ -46,15 +46,14 @@ from tilegrad.tensor.storage.segment_take import give_back
 from tilegrad.tensor.storage.signatures import is_computed, waiting_calls
 
 __all__ = [
-    "elements_in", "elements_of", "evaluated", "is_in_memory", "made_of", "may_compute",
-    "quietly",
-    "run_on_host", "stored_on_host",
+    "constant_number", "elements_in", "elements_of", "evaluated", "is_in_memory", "made_of",
+    "may_compute", "quietly", "run_on_host", "stored_on_host",
 ]  # fmt: skip
 
 # With more results, calls or steps of templates, the host takes as long as a kernel that is new.
 _MOST_RESULTS, _MOST_CALLS, _MOST_STEPS = 48, 128, 256
 # Steps below a value that is computed for who asks, and not stored; nodes that may wait meanwhile.
-_MOST_UNSTORED, _MOST_WAITING = 10, 256
+_MOST_UNSTORED, _MOST_WAITING = 7, 256
 # Elements of an operand.
 _MOST_ELEMENTS = 1024
 _MOVES = frozenset({Ops.RESHAPE, Ops.PERMUTE, Ops.SHRINK, Ops.FLIP, Ops.EXPAND})
@@ -140,16 +139,26 @@ def _of_leaves(call: Call) -> Any | None:
     if evaluate is None:
         return None
     operands = []
-    for each in inputs:
-        if each.__class__ is not Call or each.value is None or each.value.leaf is not None:
-            return None
-        array = elements_in(each.value.buffer)
-        for op, arg, _ in each.moves:
-            array = array.reshape(arg) if op is Ops.RESHAPE else _moved(array, op, arg)
-        if array.size > _MOST_ELEMENTS:
-            return None
-        operands.append(array if array.shape else array[()])
-    return quietly(evaluate, *operands)
+    run = None
+    try:
+        for each in inputs:
+            if each.__class__ is Call:
+                value = each.value
+                if value is None:
+                    return None
+                leaf = value.leaf
+                array = elements_in(value.buffer if leaf is None else buffer_of(leaf))
+                for op, arg, _ in each.moves:
+                    array = array.reshape(arg) if op is Ops.RESHAPE else _moved(array, op, arg)
+                if array.size > _MOST_ELEMENTS:
+                    return None
+                operands.append(array if array.shape else array[()])
+            else:
+                run = run or _Run()
+                operands.append(run.leaf(each))
+        return quietly(evaluate, *operands)
+    except (NotOfHostError, OverwrittenError):
+        return None
 
 
 def elements_of(tensor: Any, most: int = _MOST_UNSTORED) -> Any | None:
@@ -165,6 +174,16 @@ def elements_of(tensor: Any, most: int = _MOST_UNSTORED) -> Any | None:
         return _Run().leaf(tensor._node if call is None else call)
     except (NotOfHostError, OverwrittenError, TransformError):
         return None
+
+
+def constant_number(node: UOp) -> Any | None:
+    """The value of a constant graph without axes, as a number of Python's; None of anything else,
+    and where kernels have to tell.
+    """
+    if node.op is Ops.CONST or not node.is_constant or node.shape or not may_compute():
+        return None
+    array = constant_elements(node)
+    return None if array is None else array.item()
 
 
 def is_in_memory(tensor: Any) -> bool:
@@ -249,7 +268,7 @@ def _calls(alive: list[Call], most: int, *, is_unstored: bool = False) -> list[C
             return None
         if (call.is_write or call.is_loss) and not is_unstored:
             return None
-        steps += call.template.size
+        steps += call.template.work
         if steps > most:
             return None
         for each in inputs:
@@ -260,6 +279,14 @@ def _calls(alive: list[Call], most: int, *, is_unstored: bool = False) -> list[C
                         seen.add(each)
                         calls.append(each)
     return None if len(calls) > _MOST_CALLS else calls
+
+
+def _has_past(call: Call) -> bool:
+    """Whether a gradient may be asked for through a result that requires none: not in PyTorch's
+    way, where it had to be said before.
+    """
+    tensor = call.handle()
+    return call.dtype.is_float and not (tensor is not None and tensor._at_once)
 
 
 class _Run:
@@ -363,9 +390,10 @@ class _Run:
                 done.append(call.handle)
         if len(done) >= asked.pool.many:
             asked.pool.forget_dead()
-        if any(call.dtype.is_float for _, call, _ in made):
+        floats = [(at, call, value) for at, call, value in made if _has_past(call)]
+        if floats:
             reached = self._reached(calls)
-            noted = [(at, value, reached[call]) for at, call, value in made if call.dtype.is_float]
+            noted = [(at, value, reached[call]) for at, call, value in floats]
             leaves = [leaf for leaf, _ in self.below]
             bases = [base for _, base in self.below if base is not None]
             past.note_run(noted, leaves, bases, alive)

@@ -8,13 +8,14 @@ movement ops to the picked elements, and its nodes are made when they are asked 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from types import CodeType, FrameType
 from typing import Any
 
 from tilegrad.base.config import current_config
 from tilegrad.base.dtype import DType
 from tilegrad.base.errors import TransformError
 from tilegrad.base.forgetful_tables import Bounded
-from tilegrad.base.origin import call_site, composing
+from tilegrad.base.origin import call_site, composing, users
 from tilegrad.engine.realize import realize as engine
 from tilegrad.engine.run import memory as store
 from tilegrad.ir.op import Ops
@@ -29,8 +30,8 @@ from tilegrad.tensor.handle.waiting import Call, Moves, Value, this_thread
 from tilegrad.tensor.storage.memory import needs_no_run
 
 __all__ = [
-    "numbers_of_memory", "rows_of_memory", "view_moves", "view_of_all", "view_of_memory",
-    "views_of_memory",
+    "named_key", "numbers_of_memory", "rows_of_memory", "view_moves", "view_of_all",
+    "view_of_memory", "views_of_memory",
 ]  # fmt: skip
 
 blank = object.__new__
@@ -98,10 +99,10 @@ def views_of_memory(tensor: Any, keys: Sequence[Any]) -> list[Any] | None:
     return views
 
 
-def numbers_of_memory(tensor: Any, key: Any) -> Any | None:
+def numbers_of_memory(tensor: Any, key: Any, frame: FrameType, code: CodeType) -> Any | None:
     """As `view_of_memory`, of a tensor that a call or a host has put in memory, by a number or a
-    tuple of numbers and plain slices; None where that is to be looked at more closely. What a key
-    picks of a shape is worked out once.
+    tuple of numbers and plain slices, for `code` that `frame` calls; None where that is to be
+    looked at more closely. What a key picks of a shape is worked out once.
     """
     if tensor._requires_grad or tensor._symbols:
         return None
@@ -129,7 +130,7 @@ def numbers_of_memory(tensor: Any, key: Any) -> Any | None:
         if call.pool is not pool:
             return None
         dtype, size, kind, moves = call.dtype, call.shape, call.kind, call.moves
-    cut = kind, _named(key)
+    cut = kind, key if key.__class__ is int else named_key(key)
     found = _cuts.get(cut)
     if found is None:
         found = _new_cut(cut, key, dtype, size)
@@ -148,8 +149,12 @@ def numbers_of_memory(tensor: Any, key: Any) -> Any | None:
             return None
     made = blank(tensor.__class__)
     made._device = tensor._device
-    entry = (composing.entry or call_site(),)
-    stands_on_memory(made, value, moves, dtype, shape, entry, kind)
+    user = frame.f_code
+    # As `call_site`, without its frame, where the user's own line calls.
+    entry = composing.entry or (
+        (user, frame.f_lasti, code) if user.co_filename in users else call_site(frame, code)
+    )
+    stands_on_memory(made, value, moves, dtype, shape, (entry,), kind)
     if tensor._requires_grad is False:
         made._requires_grad = False
     if tensor._is_shared:
@@ -174,7 +179,7 @@ def _new_cut(cut: Any, key: Any, dtype: DType, size: tuple[int, ...]) -> _Cut | 
     return _cuts.put(cut, (moves, shape, kind_of(dtype, shape)))
 
 
-def _named(key: Any) -> Any | None:
+def named_key(key: Any) -> Any | None:
     """What tells a key of numbers and plain slices from any other such key; None for others."""
     kind = key.__class__
     if kind is int:
