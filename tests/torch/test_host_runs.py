@@ -273,3 +273,12 @@ def test_loops_are_flat_in_memory() -> None:
     assert GlobalCounters.mem_used <= memory + 4096
     assert len(pool.computed) < 256 and pool.count < 16_384
     assert counts.sum().item() == 3300 and unread.tolist() == [3300.0, 3300.0]
+
+
+@pytest.mark.parametrize("first", [0.0, -0.0])
+def test_zeros_of_both_signs_are_two_constants(first: float) -> None:
+    values = np.arange(1, 8, dtype=np.float32)
+    for _ in range(3):
+        for zero in (first, -first):
+            found = (torch.tensor(values) * 2 * zero).numpy()
+            np.testing.assert_array_equal(np.signbit(found), np.signbit(values * zero))
