@@ -14,6 +14,7 @@ import pytest
 
 import tilegrad.torch as ours
 from tilegrad import Context
+from tilegrad.ir.uop import node_count
 from tilegrad.tensor.handle import waiting
 
 ROUNDS = 6
@@ -245,3 +246,12 @@ def test_loops_over_small_tensors_are_those_of_pytorch(kind: Callable[[Any, int]
             np.testing.assert_allclose(
                 one.numpy(), other.numpy(), 1e-5, 1e-6, err_msg=f"{step} {number}"
             )
+
+
+def test_a_loop_that_nobody_reads_holds_a_bounded_number_of_nodes() -> None:
+    x, y = ours.ones(4) * 2, ours.tensor([1.0, 2.0, 3.0, 4.0])
+    before = node_count()
+    for _ in range(34_000):
+        x = x * 0.5 + y
+    assert node_count() - before < 50_000
+    np.testing.assert_allclose(x.numpy(), [2.0, 4.0, 6.0, 8.0], 1e-6)

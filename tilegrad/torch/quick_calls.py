@@ -21,11 +21,13 @@ from typing import Any
 from tilegrad.base.config import current_config
 from tilegrad.base.forgetful_tables import SecondTime
 from tilegrad.base.origin import call_site, composing, users
+from tilegrad.ir.uop import node_count
 from tilegrad.tensor.calls.masks import picked_by_host
 from tilegrad.tensor.calls.postponed import postponed
 from tilegrad.tensor.calls.recent_calls import RecentCalls, followers
 from tilegrad.tensor.calls.short_signatures import short_signature, without_numbers
 from tilegrad.tensor.handle.waiting import this_thread
+from tilegrad.tensor.storage.pending import pressure, relieve
 from tilegrad.tensor.views.in_memory import numbers_of_memory
 from tilegrad.tensor.views.waiting_slices import note_slice, slice_of_call
 from tilegrad.torch import thread_modes
@@ -74,6 +76,11 @@ def quick(method: Callable[..., Any], name: str) -> Any:
         short, inputs = short_signature(self, args, options, pool)
         if short is None:
             return method(self, *args, **options)
+        if node_count() > pressure.most:
+            relieve(self)
+            short, inputs = short_signature(self, args, options, pool)
+            if short is None:
+                return method(self, *args, **options)
         last, given = known.get(short), inputs
         if last is None:
             last, given = recent.alike(short, inputs)
