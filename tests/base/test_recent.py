@@ -159,6 +159,7 @@ BOUNDED = {
     "torch/named_pairs.py _kinds": "methods that give pairs",
     "torch/nn/module.py counterparts": "layers of the package",
     "torch/whole_objects.py _safe": "classes that a program names",
+    "tensor/calls/recent_calls.py followers": "methods of `torch.Tensor` that are quick",
     "tensor/handle/tracing.py front_ends": "front ends with modes of their own: tilegrad.torch",
 }
 # Functions whose results are kept without a limit: by the arguments that there are.
@@ -170,6 +171,7 @@ CACHED = {
     "compile/clang.py _found": "values of CC and PATH",
     "optimize/matrix.py _check_layouts": "matrix units of targets",
     "compile/hiprtc.py open_compiler": "no argument",
+    "tensor/storage/host_runs.py _arrays": "no argument",
     "compile/nvrtc.py _includes": "no argument",
     "compile/nvrtc.py _library": "no argument",
     "compile/ptxas.py find_ptxas": "no argument",

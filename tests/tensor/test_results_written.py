@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import tilegrad.torch as torch
-from tilegrad import Context
+from tilegrad import Context, Tensor
 from tilegrad.tensor.handle import waiting
 
 STEPS = 24
@@ -183,3 +183,35 @@ def test_errors_are_those_of_any_write() -> None:
     wide = torch.sin(tensor(array(1))).expand(4)
     with pytest.raises(RuntimeError):
         wide[1:3] = 2.0
+
+
+@pytest.mark.parametrize("kind", ["torch", "tilegrad"])
+@pytest.mark.parametrize("part", ["a slice", "a row", "an element", "all"])
+@pytest.mark.parametrize("write", ["takes another value", "a number"])
+def test_a_view_of_a_result_has_the_value_that_was_not_written_yet(
+    write: str, part: str, kind: str
+) -> None:
+    """Made of the result before that took another value, and looked at after it; nothing has run
+    in between.
+    """
+    parts: dict[str, Callable[[Any], Any]] = {
+        "a slice": lambda y: y.reshape(-1)[1:5],
+        "a row": lambda y: y[1],
+        "an element": lambda y: y[1, 2],
+        "all": lambda y: y.reshape(-1),
+    }
+    for step in range(8):
+        values = array(2, 3)
+        given = tensor(values) if kind == "torch" else Tensor(values.copy())
+        x = given * 1.5
+        y = x.flip(0)
+        with torch.no_grad():
+            if write == "a number":
+                x.fill_(-7.0)
+            elif kind == "torch":
+                x.copy_(tensor(np.full((2, 3), -7.0, np.float32)))
+            else:
+                x.assign(given * 0 - 7)
+        expected = parts[part]((values * 1.5)[::-1])
+        np.testing.assert_array_equal(parts[part](y).numpy(), expected, err_msg=str(step))
+        np.testing.assert_array_equal(x.numpy(), np.full((2, 3), -7.0))

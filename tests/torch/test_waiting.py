@@ -425,8 +425,9 @@ def _plans_of_a_text(tokens: int) -> list[int]:
     it, unread.
     """
     numbers = np.random.default_rng(3)
-    table = numbers.normal(size=(11, 6)).astype(np.float32)
-    weights = [numbers.normal(size=(6, 6)).astype(np.float32) for _ in range(8)]
+    # More elements than the host computes by itself.
+    table = numbers.normal(size=(11, 40)).astype(np.float32)
+    weights = [numbers.normal(size=(40, 40), scale=0.3).astype(np.float32) for _ in range(8)]
     rows, layers = torch.tensor(table), [torch.tensor(each) for each in weights]
     words, plans = torch.zeros((1, 1), dtype=torch.long), []
     wanted = np.zeros((1, 1), np.int64)

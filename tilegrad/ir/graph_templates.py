@@ -36,10 +36,14 @@ _NOBODY, _CALLER = -2, -1
 class Template:
     """A graph above `count` inputs; `results` are the slots of its results. The inputs come first,
     then `constants`, then the result of each step. It `is_view` if its last result moves an input
-    only.
+    only. `work` counts the steps that make elements. By slot, `evaluators` has what computes a
+    result in another way, once somebody has one.
     """
 
-    __slots__ = ("_flowing", "constants", "count", "is_view", "results", "size", "steps")
+    __slots__ = (
+        "_flowing", "constants", "count", "evaluators", "is_view", "results", "size", "steps",
+        "work",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -53,10 +57,12 @@ class Template:
         self.constants = constants
         self.steps = steps
         self.size = len(steps)
+        self.work = sum(step[0] is Ops.PAD or not step[0].is_movement for step in steps)
         self.results = results
         self.count = count
         self.is_view = is_view
         self._flowing: dict[int, tuple[int, ...]] = {}
+        self.evaluators: dict[int, Any] = {}
 
     def moves(self, slot: int, most: int) -> tuple[list[tuple[Ops, Any]], int]:
         """At most `most` movement ops that end in `slot`, without those below the inputs, the last

@@ -210,7 +210,8 @@ class _TemplateAt(Template):
     def __init__(self, sized: SizedTemplate, sizes: Sizes, first: Template):
         self._sized, self._sizes = sized, sizes
         self.size, self.results = first.size, first.results
-        self.count, self.is_view = first.count, first.is_view
+        self.count, self.is_view, self.work = first.count, first.is_view, first.work
+        self.evaluators = {}
 
     def __getattr__(self, name: str) -> Any:
         # Called for a slot that has no value yet.

@@ -90,6 +90,8 @@ class Buffer:
     _block: tuple[int, Any] | None = None
     # What keeps lent memory, as long as somebody looks at it.
     _holder: Any = None
+    # A handle, and the elements there as the host sees them, for who looks at them often.
+    elements: tuple[Any, Any] | None = None
 
     moves: ClassVar[int] = 0
     """How often a buffer has gone on in other memory: who keeps handles compares."""

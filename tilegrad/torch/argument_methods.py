@@ -20,7 +20,9 @@ __all__ = [
 ]  # fmt: skip
 
 # Modules whose functions stand around methods.
-_AROUND = frozenset({"tilegrad.torch.steps", "tilegrad.tensor.calls.templates"})
+_AROUND = frozenset({
+    "tilegrad.torch.quick_calls", "tilegrad.torch.steps", "tilegrad.tensor.calls.templates",
+})  # fmt: skip
 # And those that hand on a program's arguments as they are.
 _HANDING_ON = _AROUND | {
     f"tilegrad.torch.{name}"

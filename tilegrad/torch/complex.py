@@ -19,6 +19,7 @@ from tilegrad.torch.complex_values import ComplexValues
 from tilegrad.torch.made_tensors import tensor
 from tilegrad.torch.methods import renamed
 from tilegrad.torch.naming import called
+from tilegrad.torch.quick_calls import METHODS, quick_methods
 from tilegrad.torch.tensor import Tensor, as_ours
 
 __all__ = [
@@ -442,6 +443,7 @@ def _type_of(self: Tensor, dtype: Any = None, non_blocking: bool = False) -> Any
 
 for _name, _method, _like in (("to", _to_complex, _to), ("type", _type_of, _type)):
     setattr(Tensor, _name, called(functools.wraps(_like)(_method), _name))
+quick_methods(Tensor, METHODS)
 
 
 def _with_pairs(key: Any) -> Any:

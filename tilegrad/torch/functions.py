@@ -68,6 +68,8 @@ def result_type(tensor1: Any, tensor2: Any) -> DType:
 
 def where(condition: Any, input: Any = None, other: Any = None) -> Any:
     """Elements of `input` where the condition holds, else of `other`; alone, where it holds."""
+    if condition.__class__ is input.__class__ is other.__class__ is Tensor:
+        return condition._chosen_of(input, other)
     if not isinstance(condition, OurTensor):
         raise no_tensor("where", condition)
     chosen = as_ours(condition)

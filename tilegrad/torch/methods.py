@@ -12,6 +12,7 @@ from tilegrad.base.dtype import dtypes
 from tilegrad.base.errors import DTypeError
 from tilegrad.engine.run.run import current_recording
 from tilegrad.tensor import tensor as ours
+from tilegrad.tensor.calls.templates import templated
 from tilegrad.tensor.handle.size_arguments import here
 from tilegrad.tensor.handle.tracing import is_transforming
 from tilegrad.tensor.tensor import Tensor as OurTensor
@@ -207,6 +208,9 @@ def adjust(kind: Any) -> None:
         _set(kind, name, _named(getattr(kind, name), key))
     for name in _DRAWS:
         _set(kind, name, drawn(getattr(kind, name)))
+    for name in ("argmax", "argmin"):
+        # The position and its dtype are one template.
+        setattr(kind, name, templated(getattr(kind, name)))
 
 
 def _set(kind: Any, name: str, made: Any) -> None:

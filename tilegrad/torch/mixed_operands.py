@@ -8,8 +8,10 @@ from collections.abc import Callable
 from typing import Any, Self
 
 from tilegrad.base.dtype import dtypes
+from tilegrad.base.dtype_promotion import promote
 from tilegrad.base.errors import DeviceError
 from tilegrad.ir.uop import UOp
+from tilegrad.tensor.calls.templates import templated
 from tilegrad.tensor.tensor import Tensor as OurTensor
 from tilegrad.torch.promotion import brought_together, given_way
 
@@ -48,6 +50,13 @@ class MixedOperands(OurTensor):
         if other.__class__ is int and self.dtype is dtypes.bool:
             return self.long()._operand(name, other)
         return self._adopt(super()._operand(name, other))  # type: ignore[no-any-return]
+
+    @templated
+    def _chosen_of(self, first: Any, second: Any) -> Any:
+        """Elements of two tensors by this condition, in the dtype in which the two meet."""
+        first, second = given_way([first, second])
+        kind = promote(first.dtype, second.dtype)
+        return OurTensor.where(self.bool(), first.cast(kind), second.cast(kind))
 
     # a number, or tilegrad's own tensor, on the left
 

@@ -85,6 +85,11 @@ class Reductions(OurTensor):
         return self._extreme_pair("min", args, options)
 
     def _extreme_pair(self, name: str, args: tuple[Any, ...], options: dict[str, Any]) -> Any:
+        if len(args) + len(options) == 1:
+            # As a rule.
+            axis = args[0] if args else options.get("dim")
+            if axis.__class__ is int:
+                return self._with_positions(name, axis, False)
         options = dict(options)
         other = options.pop("other", args[0] if args and isinstance(args[0], OurTensor) else None)
         if other is not None:
@@ -96,6 +101,9 @@ class Reductions(OurTensor):
             raise TypeError(f"{name}() got an unexpected keyword argument {next(iter(options))!r}")
         if dim is None or isinstance(dim, tuple):
             return getattr(OurTensor, name)(self, dim, keepdim)
+        return self._with_positions(name, dim, keepdim)
+
+    def _with_positions(self, name: str, dim: int, keepdim: bool) -> ValuesAndIndices:
         values = (self._greatest if name == "max" else self._least)(dim, keepdim)
         return pair_of(name, values, getattr(self, f"arg{name}")(dim, keepdim))
 

@@ -16,7 +16,7 @@ from tilegrad.tensor.handle.core import Core
 from tilegrad.torch.naming import called
 from tilegrad.torch.step_names import BY_ARGUMENTS, METHODS, ORDERS
 
-__all__ = ["AccumulateGrad", "Step", "note", "noted_methods", "noting", "step_of"]
+__all__ = ["AccumulateGrad", "Step", "note", "noted", "noted_methods", "noting", "step_of"]
 
 
 class Step:
@@ -135,12 +135,22 @@ def noting(method: Callable[..., Any], name: str) -> Any:
                 # Pairs, numbers, tensors of complex numbers.
                 if not isinstance(found, tuple):
                     return found
+                if not any(getattr(each, "_requires_grad", False) for each in found):
+                    return found
             operands = (self, *args, *options.values()) if options else (self, *args)
         step = plain if choose is None else choose(*operands)
         note(found, step, operands if order is None else order(*operands))
         return found
 
     return called(give, name)
+
+
+def noted(found: Any, name: str, operands: tuple[Any, ...]) -> Any:
+    """`found`, which has a gradient, with the step that method `name` of `operands` is."""
+    choose, order = BY_ARGUMENTS.get(name), ORDERS.get(name)
+    step = METHODS[name] if choose is None else choose(*operands)
+    note(found, step, operands if order is None else order(*operands))
+    return found
 
 
 def noted_methods(kind: Any) -> None:

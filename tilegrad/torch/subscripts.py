@@ -13,6 +13,8 @@ from tilegrad.tensor.handle.core import Core, device_of
 from tilegrad.tensor.handle.size_arguments import here
 from tilegrad.tensor.handle.tracing import is_transforming
 from tilegrad.tensor.tensor import Tensor as OurTensor
+from tilegrad.tensor.writing.at_once import has_written
+from tilegrad.tensor.writing.host_writes import write_on_host
 from tilegrad.torch import thread_modes
 from tilegrad.torch.device_names import is_meta, is_processor
 from tilegrad.torch.steps import note
@@ -26,10 +28,11 @@ class Subscripts(OurTensor):
     """A tensor with PyTorch's indices."""
 
     def __getitem__(self, key: Any) -> Any:
-        if key.__class__ is slice:
+        kind = key.__class__
+        if kind is slice:
             if isinstance(key.start, Core) or isinstance(key.stop, Core):
                 key = _in_numbers(key)
-        elif key.__class__ is tuple:
+        elif kind is tuple:
             if any(isinstance(each, Core) for each in key):
                 key = tuple([self._index_here(each) for each in key])
         elif isinstance(key, Core):
@@ -60,6 +63,12 @@ class Subscripts(OurTensor):
         return entry.item()
 
     def __setitem__(self, key: Any, value: Any) -> None:
+        if not self._requires_grad:
+            # `x[i] += 1` has written to the part before it sets that to itself.
+            if isinstance(value, Core) and has_written(self, key, value):
+                return
+            if write_on_host(self, key, value):
+                return
         if key.__class__ is tuple:
             if any(isinstance(each, Core) and each.ndim for each in key):
                 key = tuple([self._index_here(each) for each in key])

@@ -7,15 +7,29 @@ over other leaves.
 
 from __future__ import annotations
 
+from types import CodeType, FrameType
 from typing import Any
 
 from tilegrad.base.dtype import dtypes
+from tilegrad.base.origin import call_site, composing
+from tilegrad.engine.realize import realize as engine
+from tilegrad.ir.op import Ops
 from tilegrad.tensor.calls.counted import small_values
 from tilegrad.tensor.calls.uploads import are_few, uploaded
 from tilegrad.tensor.handle.core import device_of
+from tilegrad.tensor.handle.replaced import stands_on_memory
+from tilegrad.tensor.handle.waiting import Moves, Value, this_thread
 from tilegrad.tensor.storage.host_readable import known_elements
+from tilegrad.tensor.storage.host_runs import (
+    elements_of,
+    evaluated,
+    may_compute,
+    stored_on_host,
+)
 
-__all__ = ["mask_values", "picked_now", "ranks_of_true", "true_columns"]
+__all__ = ["mask_values", "picked_by_host", "picked_now", "ranks_of_true", "true_columns"]
+
+_exclusive = engine.exclusive()
 
 # Elements of a mask that the host looks through in the time of a kernel.
 _MOST_ELEMENTS = 1 << 16
@@ -23,6 +37,11 @@ _MOST_ELEMENTS = 1 << 16
 
 def mask_values(mask: Any) -> Any | None:
     """The values of a small mask as an array of bools, as `small_values`."""
+    call = mask._call
+    if call is not None and call.value is None and mask.dtype is dtypes.bool and mask.ndim:
+        found = evaluated(mask)
+        if found is not None:
+            return found
     bits = small_values(mask, _MOST_ELEMENTS)
     return None if bits is None else bits != 0
 
@@ -43,6 +62,41 @@ def picked_now(tensor: Any, mask: Any) -> Any | None:
         return None
     made = uploaded(tensor, found, tensor.dtype)
     if made is not None and tensor._requires_grad is False:
+        made._requires_grad = False
+    return made
+
+
+def picked_by_host(tensor: Any, mask: Any, frame: FrameType, code: CodeType) -> Any | None:
+    """As `picked_now`, of a few elements in memory or computed by the host, for `code` that `frame`
+    calls. Anything else is None.
+    """
+    if tensor._requires_grad or mask._requires_grad or not tensor._at_once:
+        return None
+    if (mask._call or mask._node).dtype is not dtypes.bool:
+        return None
+    if this_thread.stand_ins or not may_compute():
+        return None
+    with _exclusive:
+        values = elements_of(mask)
+        if values is None or not values.shape:
+            return None
+        array = elements_of(tensor)
+        if array is None or array.shape[: values.ndim] != values.shape:
+            return None
+        found = array[values]
+        dtype = (tensor._call or tensor._node).dtype
+        if not found.size or not are_few(found.size, dtype):
+            return None
+        buffer = stored_on_host(found, dtype, found.size)
+    if buffer is None:
+        return None
+    made = object.__new__(tensor.__class__)
+    made._device = tensor._device
+    shape = found.shape
+    moves: Moves = () if len(shape) == 1 else ((Ops.RESHAPE, shape, shape),)
+    entry = composing.entry or call_site(frame, code)
+    stands_on_memory(made, Value(buffer), moves, dtype, shape, (entry,))
+    if tensor._requires_grad is False:
         made._requires_grad = False
     return made
 

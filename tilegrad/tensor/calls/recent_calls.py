@@ -19,7 +19,7 @@ from tilegrad.tensor.calls.template_table import numbers_of
 from tilegrad.tensor.handle.tracing import transforms
 from tilegrad.tensor.handle.waiting import Call, Pool
 
-__all__ = ["RecentCall", "RecentCalls"]
+__all__ = ["RecentCall", "RecentCalls", "followers"]
 
 # More calls of a method are not known at a time.
 _MOST = 1024
@@ -69,6 +69,10 @@ class RecentCall:
             and record_of_thread() is None
             and (not pool.is_full or pool.takes_calls())
         )
+
+
+# What knows calls that templates of other methods serve, by their sizes (`RecentCalls.follow`).
+followers: list[RecentCalls] = []
 
 
 class RecentCalls:
@@ -143,10 +147,21 @@ class RecentCalls:
         elif made.kind.pattern is not None:
             self._of_sizes.put(without_sizes(short, inputs)[0], made)
 
+    def follow(self, short: Short, call: RecentCall, *, is_of_numbers: bool) -> None:
+        """Note a call that another method's template served, of inputs and arguments like these; of
+        numbers as inputs, for all of these.
+        """
+        if is_of_numbers:
+            self._of_numbers.put(without_numbers(short)[0], call)
+        else:
+            self.known.put(short, call)
+
     def forget(self) -> None:
-        """Forget the calls of one size."""
+        """Forget the calls of one size, and those of methods around this one."""
         self.known.clear()
         self.plain.clear()
+        for each in followers:
+            each.known.clear()
 
     def add_view(self, short: Short, operand: Any, *, is_copy: bool) -> None:
         """Note whether a view of a view is a copy."""

@@ -133,6 +133,7 @@ def _templated(
                     if again is not None:
                         short, inputs, last = again, found, known.get(again)
             if last is not None and last.holds(config, pool):
+                pool.last = last
                 if not last.has_view:
                     return postponed(pool, last.kind, self, inputs, entry, None)
                 copies = recent.copies(short, last, self)

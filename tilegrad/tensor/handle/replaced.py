@@ -81,6 +81,7 @@ def stands_on_memory(
     dtype: DType,
     shape: tuple[int, ...],
     entry: tuple[Any, ...],
+    kind: int | None = None,
 ) -> None:
     """Let `tensor`, which is nothing yet, be `moves` of the memory `value`, as if a call had been
     computed to it: a leaf that has no node before somebody asks.
@@ -90,7 +91,7 @@ def stands_on_memory(
     call.inputs = call.node = call.pattern = None
     call.entry, call.serial = entry, next_serial()
     call.dtype, call.shape, call.value, call.moves = dtype, shape, value, moves
-    call.kind = kind_of(dtype, shape)
+    call.kind = kind_of(dtype, shape) if kind is None else kind
     call.pool = pool = this_thread.pool
     call.generation = 0
     call.requires_grad = None

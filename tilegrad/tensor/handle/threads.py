@@ -21,9 +21,9 @@ def is_only_thread() -> bool:
     but for those of this package, and none had any.
     """
     global _alone
-    threads = threading.enumerate()
-    if len(threads) == 1:
+    if threading.active_count() == 1:
         return True
+    threads = threading.enumerate()
     mine = threading.current_thread()
     state = mine, len(pools), threads
     if state == _alone:

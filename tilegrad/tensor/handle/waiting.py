@@ -246,13 +246,14 @@ class Pool:
     """The calls of a thread whose results are alive: those `waiting` to be part of a run, and those
     `computed` by one, by their handles; a handle whose result dies is forgotten (`forget`).
     `has_new` if some of them have no nodes; `losses` are the tensors whose gradient was asked for;
-    `reads` counts those of values, `runs` what ran. Unless it `trains`, what requires a gradient
-    has nodes: assignments do not wait then, and each would make those of all calls.
+    `reads` counts those of values, `runs` what ran; `last` is the last call that had come before
+    (`tensor.calls.recent_calls`). Unless it `trains`, what requires a gradient has nodes:
+    assignments do not wait then, and each would make those of all calls.
     """
 
     __slots__ = (
-        "__weakref__", "computed", "count", "expander", "forget", "has_new", "is_full", "losses",
-        "many", "next_pause", "patience", "pause", "reads", "runs", "thread", "trains",
+        "__weakref__", "computed", "count", "expander", "forget", "has_new", "is_full", "last",
+        "losses", "many", "next_pause", "patience", "pause", "reads", "runs", "thread", "trains",
         "waiting",
     )  # fmt: skip
 
@@ -269,6 +270,7 @@ class Pool:
         # The thread that makes nodes of all results just now.
         self.expander: int | None = None
         self.count = self.reads = self.runs = 0
+        self.last: Any = None
         self.patience = _PATIENCE
         self.pause, self.next_pause = 0, _PAUSE
 

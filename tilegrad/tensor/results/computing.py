@@ -17,6 +17,7 @@ from tilegrad.tensor.handle.size_arguments import NO_VARIABLES, Variables, here,
 from tilegrad.tensor.handle.tracing import is_open, is_transforming
 from tilegrad.tensor.handle.waiting import StandInError, this_thread
 from tilegrad.tensor.storage import memory, overwritten, running, writes
+from tilegrad.tensor.storage.host_graphs import computed_by_host
 from tilegrad.tensor.storage.memory import is_stored
 from tilegrad.tensor.storage.short_reads import realize_shortly
 
@@ -78,7 +79,7 @@ def _compute(pending: Sequence[Any]) -> None:
     if this_thread.stand_ins and not this_thread.stand_ins.isdisjoint(toposort(roots)):
         raise StandInError("realize: a stand-in of an operand has no value")
     near: dict[UOp, Sequence[UOp]] = {}
-    done = running.run(roots, variables, pending, near)
+    done = computed_by_host(pending, roots) or running.run(roots, variables, pending, near)
     overwritten.note_past(
         {
             root: stored

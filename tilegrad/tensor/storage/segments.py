@@ -35,6 +35,7 @@ from tilegrad.runtime.buffer import Buffer
 from tilegrad.tensor.handle.tracing import transforms
 from tilegrad.tensor.handle.waiting import Call, Value, settle_alias, this_thread
 from tilegrad.tensor.storage import past, running
+from tilegrad.tensor.storage.host_runs import run_on_host
 from tilegrad.tensor.storage.memory import base_of, needs_no_run
 from tilegrad.tensor.storage.noted_runs import (
     Computed,
@@ -96,6 +97,10 @@ _MOST_FAILURES = 4
 _concerned: Recent[tuple[int, ...], tuple[int, ...]] = Recent(
     lambda: min(config.KEEP_KERNELS, 1024)
 )
+# By structure, how often the host ran it, and from `_FEW_RUNS` on, how often it had no segment: a
+# structure that comes often has one, unless its leaves are others each time.
+_tries: Recent[tuple[int, ...], int] = Recent(lambda: min(config.KEEP_KERNELS, 1024))
+_FEW_RUNS = 128
 _exclusive = engine.exclusive()
 blank = object.__new__
 
@@ -188,6 +193,14 @@ def _run_for(tensor: Any, call: Call, compute: Compute) -> None:
         if _run_known(found, tensor, call) or _run_sized(found, tensor, call):
             pool.was_of_use()
             return
+    tries = _tries.get(found.key) or 0
+    is_for_host = tries < _FEW_RUNS or tries >= _FEW_RUNS + _MOST_FAILURES
+    if tensor._at_once and is_for_host and run_on_host(tensor, call, alive):
+        if tries < _FEW_RUNS:
+            _tries.put(found.key, tries + 1)
+        pool.was_of_use()
+        return
+    _tries.put(found.key, tries + 1)
     below = described(found.leaves)
     if below is None:
         pool.expand()

@@ -235,6 +235,9 @@ def _computed(below: Any, holder: Any, size: int, tensor: Any) -> Any | None:
     if holder is None or holder is tensor or not size < count <= _MOST_COMPUTED:
         return None
     call = holder._call
+    if below.__class__ is Call and call is not below:
+        # It was written to since, and has another value.
+        return None
     if holder._symbols or (call is not None and call.pool is not this_thread.pool):
         return None
     holder._become_known()

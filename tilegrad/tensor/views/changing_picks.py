@@ -13,6 +13,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
+from types import FrameType
 from typing import Any, NamedTuple
 
 from tilegrad.base.config import current_config, gradients
@@ -28,9 +29,9 @@ from tilegrad.tensor.calls.recorded import Result, WaitingKind, stand_in
 from tilegrad.tensor.handle.aliases import Away, Move, look_of_call, shared
 from tilegrad.tensor.handle.kinds import next_number
 from tilegrad.tensor.handle.waiting import Input, Number, this_thread
-from tilegrad.tensor.views.in_memory import view_of_memory
+from tilegrad.tensor.views.in_memory import named_key, view_of_memory
 
-__all__ = ["is_scalar", "picked_at_inputs", "viewed_at"]
+__all__ = ["is_scalar", "picked_at_inputs", "unchanged_line", "viewed_at"]
 
 # Positions of an axis that are known at a line, and positions that fit 32 bits.
 _MOST_POSITIONS, _MOST_ELEMENTS = 256, 1 << 31
@@ -187,8 +188,16 @@ def picked_at_inputs(tensor: Any, key: Any) -> Any | None:
     return made
 
 
+def unchanged_line(frame: FrameType, key: Any, sizes: tuple[Any, ...]) -> Any | None:
+    """What is known of the line that `frame` is at, if it has picked `key` of some sizes at
+    positions that do not change.
+    """
+    seen = _seen_key(key, sizes, (frame.f_code, frame.f_lasti, frame.f_code))
+    return None if seen is None else _unchanged.get(seen)
+
+
 def _seen_key(key: Any, sizes: Any, entry: Entry) -> tuple[Any, ...] | None:
-    """What tells a number or a slice that a line has picked of some sizes."""
+    """What tells numbers and slices that a line has picked of some sizes."""
     kind = key.__class__
     if kind is int:
         return id(entry[0]), entry[1], key, tuple(sizes)
@@ -197,6 +206,9 @@ def _seen_key(key: Any, sizes: Any, entry: Entry) -> tuple[Any, ...] | None:
         if not (_PLAIN.issuperset((start.__class__, stop.__class__)) and key.step is None):
             return None
         return id(entry[0]), entry[1], start, stop, tuple(sizes)
+    if kind is tuple:
+        named = named_key(key)
+        return None if named is None else (id(entry[0]), entry[1], named, tuple(sizes))
     return None
 
 

@@ -8,12 +8,14 @@ movement ops to the picked elements, and its nodes are made when they are asked 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from types import CodeType, FrameType
 from typing import Any
 
 from tilegrad.base.config import current_config
+from tilegrad.base.dtype import DType
 from tilegrad.base.errors import TransformError
 from tilegrad.base.forgetful_tables import Bounded
-from tilegrad.base.origin import call_site, composing
+from tilegrad.base.origin import call_site, composing, users
 from tilegrad.engine.realize import realize as engine
 from tilegrad.engine.run import memory as store
 from tilegrad.ir.op import Ops
@@ -22,11 +24,15 @@ from tilegrad.tensor.calls.postponed import alias, can_postpone
 from tilegrad.tensor.calls.uploads import can_upload
 from tilegrad.tensor.handle.aliases import shared
 from tilegrad.tensor.handle.core import device_of
+from tilegrad.tensor.handle.kinds import kind_of
 from tilegrad.tensor.handle.replaced import stands_on_memory
 from tilegrad.tensor.handle.waiting import Call, Moves, Value, this_thread
 from tilegrad.tensor.storage.memory import needs_no_run
 
-__all__ = ["rows_of_memory", "view_moves", "view_of_all", "view_of_memory", "views_of_memory"]
+__all__ = [
+    "named_key", "numbers_of_memory", "rows_of_memory", "view_moves", "view_of_all",
+    "view_of_memory", "views_of_memory",
+]  # fmt: skip
 
 blank = object.__new__
 # Arrays of the host that are copied when a part is picked. Larger ones may stay where they are.
@@ -35,6 +41,10 @@ _MOST_BYTES = 1 << 24
 # `_MANY`, positions are no longer numbers in the graph.
 _picked_at: Bounded[Any, set[str]] = Bounded(4096)
 _MANY = 4
+# By the kind of what is picked from and the key, what `numbers_of_memory` picks: the moves, the
+# shape and the kind.
+_Cut = tuple[Moves, tuple[int, ...], int]
+_cuts: Bounded[Any, _Cut] = Bounded(1 << 13)
 # More of them are better told by a node.
 _MOST_MOVES, _MOST_STEPS = 12, 1024
 
@@ -87,6 +97,106 @@ def views_of_memory(tensor: Any, keys: Sequence[Any]) -> list[Any] | None:
             storage.note(made)
         views.append(made)
     return views
+
+
+def numbers_of_memory(tensor: Any, key: Any, frame: FrameType, code: CodeType) -> Any | None:
+    """As `view_of_memory`, of a tensor that a call or a host has put in memory, by a number or a
+    tuple of numbers and plain slices, for `code` that `frame` calls; None where that is to be
+    looked at more closely. What a key picks of a shape is worked out once.
+    """
+    if tensor._requires_grad or tensor._symbols:
+        return None
+    call, alias = tensor._call, tensor._alias or shared(tensor)
+    if alias[1].__class__ is not int:
+        return None
+    pool = this_thread.pool
+    if this_thread.stand_ins or not can_postpone(pool, current_config(), None):
+        return None
+    if call is None:
+        node = tensor._node
+        moves: Moves = ()
+        if node.op is Ops.RESHAPE:
+            moves = ((Ops.RESHAPE, node.arg, node.arg),)
+            node = node.src[0]
+        if node.op is not Ops.BUFFER:
+            return None
+        dtype, size = node.dtype, node.shape
+        if moves:
+            size = moves[0][2]
+        kind = kind_of(dtype, size)
+    else:
+        if call.value is None or call.inputs is not None or call.requires_grad:
+            return None
+        if call.pool is not pool:
+            return None
+        dtype, size, kind, moves = call.dtype, call.shape, call.kind, call.moves
+    cut = kind, key if key.__class__ is int else named_key(key)
+    found = _cuts.get(cut)
+    if found is None:
+        found = _new_cut(cut, key, dtype, size)
+        if found is None:
+            return None
+    more, shape, kind = found
+    moves += more
+    if len(moves) > _MOST_MOVES:
+        return None
+    if call is not None:
+        value = call.value
+    else:
+        try:
+            value = Value(store.buffer_of(node), node)
+        except (store.OverwrittenError, TransformError):
+            return None
+    made = blank(tensor.__class__)
+    made._device = tensor._device
+    user = frame.f_code
+    # As `call_site`, without its frame, where the user's own line calls.
+    entry = composing.entry or (
+        (user, frame.f_lasti, code) if user.co_filename in users else call_site(frame, code)
+    )
+    stands_on_memory(made, value, moves, dtype, shape, (entry,), kind)
+    if tensor._requires_grad is False:
+        made._requires_grad = False
+    if tensor._is_shared:
+        made._is_shared = True
+    made._alias = alias[0], alias[1] + len(more)
+    return made
+
+
+def _new_cut(cut: Any, key: Any, dtype: DType, size: tuple[int, ...]) -> _Cut | None:
+    """What a key picks; None where that is more than to pick, or all there is, which the storage
+    has to know of.
+    """
+    picked = None if cut[1] is None else _picked(key, size)
+    if picked is None:
+        return None
+    ranges, sizes, shape = picked
+    if sizes is None and shape == size:
+        return None
+    moves: Moves = () if sizes is None else ((Ops.SHRINK, ranges, sizes),)
+    if shape != (sizes or size):
+        moves += ((Ops.RESHAPE, shape, shape),)
+    return _cuts.put(cut, (moves, shape, kind_of(dtype, shape)))
+
+
+def named_key(key: Any) -> Any | None:
+    """What tells a key of numbers and plain slices from any other such key; None for others."""
+    kind = key.__class__
+    if kind is int:
+        return key
+    names: list[Any] = []
+    for each in key if kind is tuple else (key,):
+        if each.__class__ is int:
+            names.append(each)
+        elif each.__class__ is slice and each.step is None:
+            start, stop = each.start, each.stop
+            for end in (start, stop):
+                if end is not None and end.__class__ is not int:
+                    return None
+            names.append((start, stop))
+        else:
+            return None
+    return tuple(names)
 
 
 def view_of_memory(tensor: Any, key: Any) -> Any | None:

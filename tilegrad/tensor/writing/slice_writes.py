@@ -32,7 +32,7 @@ from tilegrad.tensor.handle.kinds import next_number
 from tilegrad.tensor.handle.waiting import Call, Input, Number, this_thread
 from tilegrad.tensor.storage import writes
 from tilegrad.tensor.views.changing_picks import is_read_by_prefixes
-from tilegrad.tensor.writing.at_once import become_memory, write_at_once
+from tilegrad.tensor.writing.at_once import become_memory
 from tilegrad.tensor.writing.memory_writes import write_to_memory
 
 __all__ = ["take_slice"]
@@ -87,8 +87,6 @@ def take_slice(tensor: Any, key: Any, value: Any) -> bool:
     happened, if that is to be written in place, or is an error.
     """
     found = _slice_of(key, tensor.shape)
-    if found is not None and write_at_once(tensor, key, value):
-        return True
     if found is None:
         return False
     if _is_for_the_host(tensor, found) and write_to_memory(tensor, key, value, found.shape):

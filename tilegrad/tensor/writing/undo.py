@@ -14,7 +14,7 @@ from tilegrad.tensor.handle.size_arguments import Variables
 from tilegrad.tensor.handle.waiting import Call, expand
 from tilegrad.tensor.storage import memory
 
-__all__ = ["all_or_nothing", "note", "nothing_noted"]
+__all__ = ["all_or_nothing", "is_noting", "note", "nothing_noted"]
 
 
 class _State(NamedTuple):
@@ -69,6 +69,11 @@ def nothing_noted() -> Iterator[None]:
         yield
     finally:
         _log.entries = before
+
+
+def is_noting() -> bool:
+    """Whether assignments of this thread are remembered."""
+    return _log.entries is not None
 
 
 def note(tensor: Any) -> None:

@@ -17,7 +17,7 @@ from typing import Any, Self, TypeVar
 from tilegrad.engine.realize.realize import exclusive
 from tilegrad.tensor.handle.core import Core
 from tilegrad.tensor.writing.assignment import Assignment
-from tilegrad.tensor.writing.at_once import update_at_once
+from tilegrad.tensor.writing.host_writes import update_on_host
 
 __all__ = ["Updating"]
 
@@ -64,7 +64,7 @@ def _operator(operation: Callable[[Any, Any], Any]) -> Callable[[T, Any], T]:
 
     def update(self: Any, other: Any) -> Any:
         with exclusive():
-            if update_at_once(self, operation, other):
+            if update_on_host(self, operation, other):
                 return self
             return self._update(operation(self, other), is_new=True)
 

@@ -1,0 +1,80 @@
+"""Small graphs that the host computes while they are new: the first calls of a method make nodes,
+and a kernel for them takes a tenth of a second to make, for numbers that NumPy has in microseconds.
+A graph that comes often is left to the engine, which knows it then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+from typing import Any
+
+from tilegrad.base.config import config
+from tilegrad.base.recent import Recent
+from tilegrad.engine.realize import realize as engine
+from tilegrad.engine.run import memory as store
+from tilegrad.ir.graph_templates import Template, record
+from tilegrad.ir.op import Ops
+from tilegrad.ir.uop import UOp
+from tilegrad.ir.walks import toposort
+from tilegrad.tensor.handle.core import device_of
+from tilegrad.tensor.storage import host_runs
+from tilegrad.tensor.storage.host_evaluators import NotOfHostError
+from tilegrad.tensor.storage.memory import is_stored
+
+__all__ = ["computed_by_host"]
+
+# Nodes of a graph, and how often the host computes one.
+_MOST_NODES, _OFTEN = 256, 16
+# By graph, without its memory: the template, and how often it came; no template where that has
+# steps which are not for the host.
+_known: Recent[tuple[Any, ...], tuple[Template | None, int]] = Recent(
+    lambda: min(config.KEEP_KERNELS, 1024)
+)
+
+
+def computed_by_host(tensors: Sequence[Any], roots: Sequence[UOp]) -> list[UOp] | None:
+    """The memory that holds the value of the only one of `roots`, for the tensor that asks for it;
+    None where the engine is to compute it.
+    """
+    if len(tensors) != 1:
+        return None
+    (tensor,), (root,) = tensors, roots
+    if not tensor._at_once or tensor._requires_grad or device_of(tensor) != "CPU":
+        return None
+    if tensor._symbols or root.is_constant or not host_runs.may_compute():
+        return None
+    nodes = toposort([root], stop=is_stored)
+    if len(nodes) > _MOST_NODES:
+        return None
+    numbers = {node: number for number, node in enumerate(nodes)}
+    leaves = [node for node in nodes if is_stored(node)]
+    key = tuple([_entry(node, numbers) for node in nodes])
+    template, count = _known.get(key) or (record([root], leaves), 0)
+    if template is None or count >= _OFTEN:
+        _known.put(key, (template, count))
+        return None
+    size = prod(root.shape)
+    try:
+        buffer = host_runs.stored_on_host(host_runs.made_of(template, leaves), root.dtype, size)
+    except (NotOfHostError, store.OverwrittenError):
+        _known.put(key, (None, 0))
+        return None
+    if buffer is None:
+        return None
+    _known.put(key, (template, count + 1))
+    memory = store.leaf(buffer)
+    if memory.shape != root.shape:
+        memory = UOp(Ops.RESHAPE, root.dtype, (memory,), root.shape)
+    engine.remember(root, memory)
+    return [memory]
+
+
+def _entry(node: UOp, numbers: dict[UOp, int]) -> tuple[Any, ...]:
+    """What there is of a node in the key of its graph, whose nodes have `numbers`."""
+    if is_stored(node):
+        return node.op, node.dtype, node.shape
+    if not node.src:
+        # By identity, as 0.0 is equal to -0.0.
+        return (node,)
+    return node.op, node.dtype, node.shape, node.arg, *[numbers[each] for each in node.src]
