@@ -6,9 +6,9 @@ hold of the next 8 columns. Two neighbours exchange one vector each, so that one
 elements of the first half, and the other four of the second.
 
 One store, one SHUFFLE and three choices take the place of two stores: three more instructions of a
-warp, of which a multiprocessor starts four in a cycle. Eight sectors less cross to the second-level
-cache, which takes five cycles for them (A100: 5,120 bytes a cycle for 108 multiprocessors, by its
-maker's white paper).
+warp. A multiprocessor starts four in a cycle. Eight sectors less cross to the second-level cache,
+which takes five cycles for them (A100: 5,120 bytes a cycle for 108 multiprocessors, by its maker's
+white paper).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from tilegrad.target import Target
 
 __all__ = ["fill_sectors"]
 
-# Bytes that lanes exchange at a time, and those of elements of which words are made.
+# Bytes that lanes exchange at a time, and the sizes of elements that make such a word.
 _WORD, _SIZES = 4, (2, 4)
 
 
