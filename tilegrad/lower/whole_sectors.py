@@ -27,6 +27,7 @@ __all__ = ["fill_sectors"]
 
 # Bytes that lanes exchange at a time, and the sizes of elements that make such a word.
 _WORD, _SIZES = 4, (2, 4)
+_LANES = (Axis.LOCAL, Axis.GROUP)
 
 
 def fill_sectors(ast: UOp, target: Target) -> UOp:
@@ -55,13 +56,15 @@ def fill_sectors(ast: UOp, target: Target) -> UOp:
 
 
 def _bits(ast: UOp, nodes: Iterable[UOp], warp: int) -> list[UOp]:
-    """The axes of two lanes that are the bits of a lane's number in its warp, the lowest first."""
+    """The axes of two lanes that are the bits of a lane's number in its warp, the lowest first, in
+    the order of lower.grid.
+    """
     rank = {number: rank for rank, number in enumerate(ast.arg.order)}
-    lanes = [node for node in nodes if node.op is Ops.RANGE and node.axis is Axis.LOCAL]
-    lanes.sort(key=lambda lane: -rank[lane.number])
+    lanes = [node for node in nodes if node.op is Ops.RANGE and node.axis in _LANES]
+    lanes.sort(key=lambda lane: -rank.get(lane.number, len(rank) + lane.number))
     count = warp.bit_length() - 1
     found = lanes[:count]
-    is_warp = len(found) == count and all(bit.extent.arg == 2 for bit in found)
+    is_warp = len(found) == count and all(bit.extent.vmax == 2 for bit in found)
     return found if is_warp else []
 
 
