@@ -231,6 +231,7 @@ def webgpu_target(
     shared_bytes: int = 16 << 10,
     most_buffers: int = 8,
     bound_bytes: int = 128 << 20,
+    most_iterations: int = 0,
 ) -> Target:
     """What WebGPU promises of any adapter (W3C, WebGPU, limits), or what one has beyond. Its
     functions are too inexact, its fma may round twice, and there is no bfloat16.
@@ -253,6 +254,7 @@ def webgpu_target(
         most_blocks=65535,
         most_buffers=most_buffers,
         bound_bytes=bound_bytes,
+        most_iterations=most_iterations,
         view_bytes=256,
         cache_bytes=(16 << 10, 1 << 20),
         has_fma=False,

@@ -189,6 +189,8 @@ class Target:
         most_buffers: buffers that one kernel may use; 0 where that is no limit.
         bound_bytes: bytes of a buffer that one binding of a kernel holds, where a larger buffer is
             several; 0 where that is no limit.
+        most_iterations: iterations of all loops of a lane together, where a driver leaves its
+            loops behind so many; 0 where that is no limit.
         view_bytes: what the offset of a view into a buffer is a multiple of.
         threads: work items that run at once where a launch is split into chunks; 0 where it is not.
         cache_bytes: sizes of the caches from the nearest outward; the last is shared.
@@ -243,6 +245,7 @@ class Target:
     most_blocks: int = 0
     most_buffers: int = 0
     bound_bytes: int = 0
+    most_iterations: int = 0
     view_bytes: int = 64
     threads: int = 0
     cache_bytes: tuple[int, ...] = (32 << 10, 1 << 20, 16 << 20)

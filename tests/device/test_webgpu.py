@@ -234,6 +234,28 @@ def test_more_blocks_than_an_axis_holds_are_counted_in_rows(runtime: WebGPURunti
     np.testing.assert_array_equal(found.numpy(), np.arange(count) * 2 + 1)
 
 
+def test_a_lane_of_many_iterations_is_not_left_behind_some_of_them() -> None:
+    """lavapipe leaves all loops of a lane behind 65,535 iterations, without an error. So had sums,
+    products with few results, what is added to few elements, and gradients of weights.
+    """
+    with Context(NOOPT=1):
+        assert on(np.ones((2, 140_001), np.float32)).sum(1).tolist() == [140_001.0] * 2
+        assert on(np.arange(140_001, dtype=np.int32)).max().item() == 140_000
+    left, right = array(3, 300_000), array(300_000, 2, seed=1)
+    wanted = left.astype(np.float64) @ right
+    np.testing.assert_allclose((on(left) @ on(right)).numpy(), wanted, atol=2e-3)
+    index = np.random.default_rng(2).integers(0, 10, 100_000)
+    added = Tensor.zeros(10, device="WEBGPU").scatter_add(0, on(index), on(np.ones(100_000, "f4")))
+    assert added.tolist() == np.bincount(index, minlength=10).tolist()
+    image, slope = array(32, 2, 96, 96), array(32, 3, 96, 96, seed=3)
+    weight = Tensor(array(3, 2, 1, 1, seed=4), device="WEBGPU", requires_grad=True)
+    on(image).conv2d(weight).backward(on(slope))
+    assert weight.grad is not None
+    found = weight.grad.numpy()[:, :, 0, 0]
+    wanted = np.einsum("nohw,nchw->oc", slope.astype(np.float64), image)
+    np.testing.assert_allclose(found, wanted, atol=2e-3 * np.abs(wanted).max())
+
+
 def test_a_kernel_with_more_operands_than_an_adapter_binds_is_split() -> None:
     values = [array(64, seed=seed) for seed in range(20)]
     with with_least_adapter():

@@ -45,6 +45,7 @@ ELSEWHERE = {
     "lower.dot_operands": "tests/optimize/test_dot_units.py",
     "lower.copies": "tests/optimize/test_stage_shared.py",
     "lower.fragments": "tests/optimize/test_stage_shared.py",
+    "lower.whole_sectors": "tests/lower/test_whole_sectors.py",
     "lower.async_copies": "tests/optimize/test_stage_shared.py",
     "lower.unroll_tiles": "tests/lower/test_unroll_tiles.py",
     "lower.units_behind": "tests/lower/test_units_behind.py",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import pytest
@@ -13,9 +14,12 @@ from tilegrad.base.dtype import DType, dtypes
 from tilegrad.base.errors import CompileError
 from tilegrad.base.trace import recording
 from tilegrad.hardware import webgpu_target
-from tilegrad.ir.op import Ops
+from tilegrad.ir.args import KernelInfo
+from tilegrad.ir.op import Axis, Ops
 from tilegrad.ir.uop import UOp
+from tilegrad.lower.lower import lower
 from tilegrad.render.wgsl import WGSLRenderer
+from tilegrad.render.wgsl_loops import repetitions
 from tilegrad.render.wgsl_walk import launch_shape
 
 FULL = WGSLRenderer(webgpu_target(has_half=True, has_double=True))
@@ -207,3 +211,44 @@ def test_an_ordinary_tensor_is_compiled_without_wgpu() -> None:
         (x * 2).realize()
     text = next(str(each.after) for each in record if each.name == "render")
     assert "@compute @workgroup_size" in text and "vec4<f32>" in text
+
+
+# loops of few iterations
+
+
+def looped(*extents: int, division: bool = False) -> list[UOp]:
+    """A sum over loops in each other, of as many elements, or of their quotients."""
+    memory = UOp(Ops.DEFINE_GLOBAL, dtypes.int64.ptr(math.prod(extents)), (), 0)
+    loops = [UOp.range(extent, number, Axis.REDUCE) for number, extent in enumerate(extents)]
+    at = UOp.const(dtypes.index, 0)
+    for loop, extent in zip(loops, extents, strict=True):
+        at = at * extent + loop
+    value = memory.load(at)
+    if division:
+        value = value.alu(Ops.IDIV, value)
+    total = UOp(Ops.REDUCE, dtypes.int64, (value, *loops), Ops.ADD)
+    store = UOp(Ops.DEFINE_GLOBAL, dtypes.int64.ptr(1), (), 1).store(
+        UOp.const(dtypes.index, 0), total
+    )
+    info = KernelInfo("k", tuple(range(len(extents))))
+    return lower(UOp.sink(store, arg=info), webgpu_target())
+
+
+@pytest.mark.parametrize("extents", [(999,), (1001,), (40, 64), (64, 40), (30, 30, 30), (2, 5000)])
+def test_a_text_has_no_more_iterations_than_it_may(extents: tuple[int, ...]) -> None:
+    found = repetitions(looped(*extents), 1000)
+    assert bool(found) == (math.prod(extents) > 999)
+    names = [node for node in looped(*extents) if node.op is Ops.RANGE]
+    trips = [-(-int(loop.extent.vmax) // found.get(loop, 1)) for loop in names]
+    nests = [math.prod(trips[: depth + 1]) for depth in range(len(trips))]
+    # With the test that ends each loop.
+    assert sum(nests) + 1 + sum(nests[:-1]) <= 1000
+
+
+def test_a_text_that_would_be_too_long_is_refused_with_the_numbers() -> None:
+    with pytest.raises(CompileError, match=r"a lane of this kernel has \d+ iterations") as caught:
+        repetitions(looped(1_000_000), 100)
+    assert "100" in str(caught.value.details["limit"])
+    with pytest.raises(CompileError, match="iterations of its loops"):
+        repetitions(looped(900, division=True), 1000)
+    assert not repetitions(looped(900), 1000)

@@ -28,7 +28,7 @@ from tilegrad.base.errors import CompileError, DeviceError, OutOfMemoryError
 from tilegrad.base.failed import write_failed
 from tilegrad.base.forks import held_at_fork
 from tilegrad.device.backend import Backend, require_number
-from tilegrad.device.webgpu_adapters import find_adapter, wgpu_module
+from tilegrad.device.webgpu_adapters import find_adapter, most_iterations, wgpu_module
 from tilegrad.device.webgpu_handles import (
     Binding,
     WebGPUMemory,
@@ -59,10 +59,9 @@ _LIMITS = (
 )
 # Sizes of buffers: a multiple of the largest element of an array, a vector of four words.
 _UNIT, _WORD = 16, 4
-# Launches of one command buffer, and the bytes between the integers that two of them take.
-_MOST_WAITING, _RECORD = 256, 256
-# Launches whose memory is remembered.
-_MOST_GROUPS = 4096
+# Launches of one command buffer, the bytes between the integers that two of them take, and launches
+# whose memory is remembered.
+_MOST_WAITING, _RECORD, _MOST_GROUPS = 256, 256, 4096
 
 
 class WebGPURuntime(Runtime):
@@ -459,9 +458,9 @@ class WebGPURuntime(Runtime):
 
 
 def _target(runtime: WebGPURuntime) -> Target:
-    limits, features = runtime.limits, runtime.features
+    limits, features, info = runtime.limits, runtime.features, runtime.adapter.info
     # A processor shares its cache anyway, and runs what stands between two barriers lane by lane.
-    is_processor = runtime.adapter.info["adapter_type"] == "CPU"
+    is_processor = info["adapter_type"] == "CPU"
     shared_bytes = 0 if is_processor else int(limits["max-compute-workgroup-storage-size"])
     return webgpu_target(
         has_half=_HALF in features,
@@ -470,6 +469,7 @@ def _target(runtime: WebGPURuntime) -> Target:
         shared_bytes=min(shared_bytes, _MOST_SHARED),
         most_buffers=min(int(limits["max-storage-buffers-per-shader-stage"]), _MOST_BUFFERS),
         bound_bytes=int(limits["max-storage-buffer-binding-size"]),
+        most_iterations=most_iterations(info),
     )
 
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from typing import Any
 
 from tilegrad.base.errors import DeviceError
 
-__all__ = ["find_adapter", "wgpu_module"]
+__all__ = ["find_adapter", "most_iterations", "wgpu_module"]
 
 
 _DISPLAYS = ("DISPLAY", "WAYLAND_DISPLAY", "XDG_RUNTIME_DIR")
@@ -61,3 +62,12 @@ def find_adapter(wgpu: Any, name: str) -> Any:
             ),
         )
     return found[number]
+
+
+def most_iterations(info: Mapping[str, Any]) -> int:
+    """Iterations of a lane's loops behind which an adapter's driver leaves them; 0: no limit.
+
+    Mesa's lavapipe, for processors, counts those of all loops together, and says nothing (found
+    with 22.3: a loop of 65,535 ends, of one of 65,536 the last is missing).
+    """
+    return 65_535 if "llvmpipe" in str(info["device"]) else 0

@@ -44,6 +44,7 @@ from tilegrad.lower.transpose_stores import transpose_stores
 from tilegrad.lower.units_behind import wait_behind
 from tilegrad.lower.unroll_tiles import unroll_tiles
 from tilegrad.lower.warps import use_warps
+from tilegrad.lower.whole_sectors import fill_sectors
 from tilegrad.target import Target
 
 __all__ = ["PASSES", "lower"]
@@ -105,6 +106,8 @@ PASSES: tuple[Step, ...] = (
     ("lower.fragments", use_fragments),
     # Before grid: divisions of launch positions would hide the alignment.
     ("lower.join_accesses", join_accesses),
+    # After join_accesses, whose vectors lanes exchange; before grid, which hides the lane's bits.
+    ("lower.whole_sectors", fill_sectors),
     # After expand: each unrolled element of a tile has an accumulator of its own.
     ("lower.accumulators", use_accumulators),
     ("lower.grid", use_grid),

@@ -157,15 +157,21 @@ class _SimtShaper(UnitShaper, SliceShaper):
                 return
 
     def upcast(self, loop: UOp) -> None:
+        """A side of a register tile. Where lanes share no memory they are those of a processor's
+        vectors: each loads its operands by itself, one lane after the other, so that a load costs
+        more than what a larger tile spills.
+        """
         extent = loop.extent.arg
+        vector = self.target.memory_lanes
+        long = (4,) if self.target.shared_bytes else (2 * vector, vector)
         amount = (
-            divisor(loop, (4, 3, 5, 2))
+            divisor(loop, (*long, 3, 5, 2))
             if extent < 2 * self.target.warp_lanes
-            else divisor(loop, (4,))
+            else divisor(loop, long)
         )
         if not amount and extent >= 2 * self.target.warp_lanes:
             loop = self.move(OptOps.PADTO, loop, self.target.warp_lanes) or loop
-            amount = divisor(loop, (4,))
+            amount = divisor(loop, long)
         if amount:
             self.move(OptOps.UPCAST, loop, amount)
 

@@ -311,6 +311,9 @@ class _Kernel:
 
     def _bitcast(self, node: UOp) -> None:
         source, target = node.src[0].dtype.scalar, node.dtype.scalar
+        if source.itemsize != target.itemsize:
+            self._set(node, self.units.as_words(node))
+            return
         values = [bitcast(self.code, each, source, target) for each in self.code.lanes(node.src[0])]
         self._set_cast(node, values)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tilegrad.base.dtype import dtypes
+from tilegrad.base.errors import CompileError
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp
 from tilegrad.render.ptx_code import Code, kind_of, root
@@ -102,6 +103,15 @@ class WarpUnits:
             self.words.get((low, high)) or self.code.op("b32", "mov.b32", f"{{{low}, {high}}}")
             for low, high in pairs
         ]
+
+    def as_words(self, node: UOp) -> list[str]:
+        """The registers of a BITCAST between pairs of 16-bit floats and words of 32 bits."""
+        (source,) = node.src
+        if kind_of(source.dtype) == "b16" and kind_of(node.dtype) == "b32":
+            return self.packed(source)
+        if kind_of(source.dtype) == "b32" and kind_of(node.dtype) == "b16":
+            return self._unpacked(self.code.registers_of(self.code.lanes(source), "b32"))
+        raise CompileError("render.ptx: bits of one size as another", node=repr(node)[:200])
 
     def _shortened(self, node: UOp, values: Sequence[str], body: UOp | None) -> list[str]:
         """The registers of float32 operands with the shorter fraction of a unit: one for each value

@@ -237,7 +237,7 @@ def bitcast(u: UOp, ctx: Rendering) -> str:
     if ctx.dialect.reinterpret and not is_bool:
         value = in_own_type(u.src[0], ctx)
         return ctx.dialect.reinterpret.format(type=ctx.type(u.dtype), value=value)
-    if u.dtype.lanes > 1:
+    if u.dtype.lanes > 1 and u.dtype.lanes == u.src[0].dtype.lanes:
         return ctx.lanewise(u)
     if is_bool:
         return f"({ctx.type(u.dtype)})({ctx.text(u.src[0])})"

@@ -10,7 +10,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-__all__ = ["functions"]
+__all__ = ["DIVISION_TRIPS", "functions"]
+
+DIVISION_TRIPS = 8
+"""Iterations of a division's loop."""
 
 _ADD = """\
 fn long_add(a: vec2<u32>, b: vec2<u32>) -> vec2<u32> {
@@ -67,26 +70,31 @@ _LESS = """\
 fn long_less(a: vec2<u32>, b: vec2<u32>) -> bool {
   return select(i32(a.y) < i32(b.y), a.x < b.x, a.y == b.y);
 }"""
+_ONE_BIT = """\
+    {
+      let is_beyond = (rest.y >> 31u) != 0u;
+      rest = vec2<u32>((rest.x << 1u) | (quotient.y >> 31u), (rest.y << 1u) | (rest.x >> 31u));
+      quotient = vec2<u32>(quotient.x << 1u, (quotient.y << 1u) | (quotient.x >> 31u));
+      if (is_beyond || !ulong_less(rest, b)) {
+        rest = long_subtract(rest, b);
+        quotient.x |= 1u;
+      }
+    }
+"""
 # Schoolbook division, a bit at a time; xy is the quotient and zw the remainder. Of a divisor of 0
-# both are made up by the caller.
-_DIVIDE_BOTH = """\
-fn ulong_divide_both(a: vec2<u32>, b: vec2<u32>) -> vec4<u32> {
-  if ((a.y | b.y) == 0u) {
+# both are made up by the caller. There are few iterations, as some drivers count them
+# (wgsl_loops.py).
+_DIVIDE_BOTH = f"""\
+fn ulong_divide_both(a: vec2<u32>, b: vec2<u32>) -> vec4<u32> {{
+  if ((a.y | b.y) == 0u) {{
     return vec4<u32>(a.x / b.x, 0u, a.x % b.x, 0u);
-  }
+  }}
   var rest = vec2<u32>(0u, 0u);
   var quotient = a;
-  for (var i = 0u; i < 64u; i++) {
-    let is_beyond = (rest.y >> 31u) != 0u;
-    rest = vec2<u32>((rest.x << 1u) | (quotient.y >> 31u), (rest.y << 1u) | (rest.x >> 31u));
-    quotient = vec2<u32>(quotient.x << 1u, (quotient.y << 1u) | (quotient.x >> 31u));
-    if (is_beyond || !ulong_less(rest, b)) {
-      rest = long_subtract(rest, b);
-      quotient.x |= 1u;
-    }
-  }
+  for (var i = 0u; i < {DIVISION_TRIPS}u; i++) {{
+{_ONE_BIT * (64 // DIVISION_TRIPS)}  }}
   return vec4<u32>(quotient, rest);
-}"""
+}}"""
 _UNSIGNED_DIVIDE = """\
 fn ulong_divide(a: vec2<u32>, b: vec2<u32>) -> vec2<u32> {
   return select(ulong_divide_both(a, b).xy, vec2<u32>(0u, 0u), all(b == vec2<u32>(0u, 0u)));

@@ -10,13 +10,14 @@ from tilegrad.base.dtype import AddressSpace, DType, Pointer, dtypes
 from tilegrad.base.errors import CompileError, InternalError
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp, pointer_of
-from tilegrad.render.clike import CStyleRenderer, Rendering
+from tilegrad.render.clike import CStyleRenderer, Rendering, strip_parentheses
 from tilegrad.render.dialect import Dialect
 from tilegrad.render.inline import real
 from tilegrad.render.names import function_name
 from tilegrad.render.wgsl_arrays import Array, slice_length
 from tilegrad.render.wgsl_layout import Layout, layout_of
 from tilegrad.render.wgsl_long import functions
+from tilegrad.render.wgsl_loops import repeated, repetitions
 
 __all__ = ["MOST_BLOCKS", "WGSL", "WGSLRendering", "kernel_name", "launch_shape"]
 
@@ -80,6 +81,10 @@ class WGSLRendering(Rendering):
         self._uses_variables = any(node.op is Ops.DEFINE_VAR for node in program)
         self._lengths = {node: self._slice_length(node) for node in self._memory()}
         self._slices = self._share_bindings()
+        most = self.target.most_iterations
+        self._copies = repetitions(program, most) if most else {}
+        # Loops whose body is repeated: the line where each begins.
+        self._heads: dict[UOp, int] = {}
 
     def source(self, name: str) -> str:
         """The whole text, below a line that says what a launch passes: the slots of its memory, and
@@ -251,8 +256,23 @@ class WGSLRendering(Rendering):
     def _add(self, node: UOp) -> None:
         if node.op is Ops.DEFINE_VAR:
             self._texts[node] = self.variable_text(node)
-        else:
-            super()._add(node)
+            return
+        super()._add(node)
+        if node in self._copies:
+            self._heads[node] = len(self._lines) - 1
+        elif node.op is Ops.END:
+            for loop in node.src:
+                if loop in self._heads:
+                    self._repeat(loop)
+
+    def _repeat(self, loop: UOp) -> None:
+        """The text of a loop that has just ended, with its body several times."""
+        head = self._heads.pop(loop)
+        body = [line.removeprefix("  " * self._indent) for line in self._lines[head + 1 : -1]]
+        del self._lines[head:]
+        names = self.text(loop), self._fresh("trip"), strip_parentheses(self.text(loop.src[0]))
+        for line in repeated(loop, self._copies[loop], body, names):
+            self.emit(line)
 
     def _named(self, node: UOp, text: str) -> str:
         prefix = {Ops.LOAD: "val", Ops.CAST: "cast", Ops.BITCAST: "cast"}.get(node.op, "alu")
