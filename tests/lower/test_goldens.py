@@ -30,6 +30,7 @@ from tilegrad.lower.linearize import linearize
 from tilegrad.lower.lower import PASSES
 from tilegrad.lower.memory_accumulators import use_memory_accumulators
 from tilegrad.lower.peel import peel
+from tilegrad.lower.share_vectors import share_vectors
 from tilegrad.lower.skip import skip_iterations
 from tilegrad.lower.skip_products import skip_products
 from tilegrad.lower.transpose_loads import transpose_loads
@@ -245,6 +246,35 @@ def test_transpose_loads() -> None:
         "data0[8] = v10",
         "data0[12] = v11",
     ]
+
+
+def test_share_vectors_of_even_and_odd_elements() -> None:
+    """Even elements of 0 to 6 and odd ones of 1 to 7: the vectors at 0 and 4 have them all."""
+    low = UOp.stack([UOp.const(dtypes.bool, lane < 2) for lane in range(4)])
+
+    def every_second(first: int) -> UOp:
+        one, other = (memory(1).load(at(first + n), dtype=FLOAT.vec(4)) for n in (0, 3))
+        return low.where(one.gep(0, 2, 3, 3), other.gep(0, 0, 1, 3))
+
+    ast = kernel(memory(0).store(at(0), every_second(0) + every_second(1)))
+    assert [line for line in text(ast).split("\n") if "data1" in line] == [
+        "v0 = data1[0]", "v1 = data1[3]", "v3 = data1[1]", "v4 = data1[4]",
+    ]  # fmt: skip
+    half = "[True, True, False, False]"
+    assert text(share_vectors(ast, TARGET)).split("\n") == [
+        "v0 = data1[0]",
+        "v1 = data1[4]",
+        f"v2 = (v0[0, 2, 3, 3] if {half} else v1[0, 0, 0, 2])",
+        f"v3 = (v0[1, 3, 3, 3] if {half} else v1[0, 0, 1, 3])",
+        "data0[0] = (v2+v3)",
+    ]
+
+
+def test_share_vectors_leaves_what_would_need_more_vectors() -> None:
+    """The window at 1 is one load; out of the vectors beside it, it would be two."""
+    loads = [memory(1).load(at(first), dtype=FLOAT.vec(4)) for first in (0, 1, 2, 4)]
+    ast = kernel(*(memory(0).store(at(4 * n), each) for n, each in enumerate(loads)))
+    assert share_vectors(ast, TARGET) is ast
 
 
 def test_skip_starts_the_loop_where_the_input_does() -> None:

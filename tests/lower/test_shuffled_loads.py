@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from tests.schedule.plans import kernel_of
 from tilegrad import Context, Device, Tensor
 from tilegrad.engine.program.stages import to_program
 from tilegrad.ir import Ops
+from tilegrad.optimize.opt import Opt, OptOps
 
 X = np.arange(3 * 40 * 48, dtype=np.float32).reshape(3, 40, 48)
 Both = tuple[Callable[[Tensor], Tensor], Callable[[Any], Any]]
@@ -48,6 +50,14 @@ CASES: dict[str, Both] = {
         lambda x: x.reshape(3, 40, 24, 2).max(3),
         lambda x: x.reshape(3, 40, 24, 2).max(3),
     ),
+    "pooled by two rows": (
+        lambda x: x.reshape(3, 20, 2, 24, 2).max((2, 4)),
+        lambda x: x.reshape(3, 20, 2, 24, 2).max((2, 4)),
+    ),
+    "pooled by three": (
+        lambda x: x.reshape(3, 40, 16, 3).sum(3),
+        lambda x: x.reshape(3, 40, 16, 3).sum(3),
+    ),
     "the last columns alone": (lambda x: x[:, :, 1:48:2] + 1, lambda x: x[:, :, 1:48:2] + 1),
 }
 
@@ -64,6 +74,18 @@ def test_integers_and_bytes() -> None:
     for dtype in (np.int8, np.int16, np.int32, np.float64):
         x = (X % 100).astype(dtype)
         np.testing.assert_array_equal((Tensor(x).flip(2) * 2)[:, :, ::2].numpy(), x[:, :, ::-2] * 2)
+
+
+@pytest.mark.parametrize(("columns", "window"), [(32, 2), (48, 3)])
+def test_columns_of_a_window_share_vectors(columns: int, window: int) -> None:
+    """Each element of the input is loaded once, in vectors without gaps."""
+    target = replace(WIDE, threads=0)
+    x = Tensor.empty(3, 8, columns).realize()
+    value = x.reshape(3, 8, columns // window, window).max(3)
+    opts = [Opt(OptOps.UNROLL, 0, 0), Opt(OptOps.UPCAST, 0, 16)]
+    program = to_program(kernel_of(value, target), target, opts)[1]
+    loads = [node for node in program if node.op is Ops.LOAD]
+    assert [load.dtype.lanes for load in loads] == [16] * window
 
 
 @pytest.mark.parametrize("name", ["every second", "backwards", "each twice", "each twice, padded"])

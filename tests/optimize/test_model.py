@@ -8,15 +8,22 @@ import pytest
 
 from tests.optimize.kernels import buffer, permute
 from tests.optimize.test_search import CPU, MATMUL, SUM, of_cpu
+from tests.schedule.plans import kernel_of
+from tilegrad import Tensor
+from tilegrad.base.dtype import dtypes
 from tilegrad.hardware import hip_target
+from tilegrad.ir.args import KernelInfo
 from tilegrad.ir.op import Axis, Ops
 from tilegrad.ir.rules import simplify
 from tilegrad.ir.uop import UOp
+from tilegrad.ir.vector_lanes import lane_axes
+from tilegrad.lower.lower import lower
+from tilegrad.optimize.accesses import access_of
 from tilegrad.optimize.explain_opts import explain
 from tilegrad.optimize.footprint import chunks_of, step_of
 from tilegrad.optimize.model import estimate
 from tilegrad.optimize.opt import Opt, OptOps
-from tilegrad.optimize.opts import apply_opts
+from tilegrad.optimize.opts import apply_opts, start
 
 UPCAST, THREAD = OptOps.UPCAST, OptOps.THREAD
 SWAPPED = Opt(OptOps.SWAP, 0, 1)
@@ -85,3 +92,50 @@ def test_pages_tell_orders_of_a_transpose_apart() -> None:
     assert estimate(tiled, CPU).pages < along.pages / 8
     contiguous = of_cpu(buffer(0, 4096, 4096) * 2.0)
     assert estimate(contiguous, CPU).pages < along.pages / 100
+
+
+def test_lines_that_are_stored_beside_each_other_crowd_no_set() -> None:
+    """Four lines in each iteration are those between the first lines of two iterations."""
+    graph = of_cpu(buffer(0, 1 << 16) * 2.0)
+    wide = apply_opts(graph, [Opt(UPCAST, 0, 64)], CPU)
+    assert estimate(wide, CPU).pages == estimate(graph, CPU).pages
+
+
+@pytest.mark.parametrize("is_along", [False, True])
+def test_elements_that_are_stored_lines_apart_wait_one_by_one(is_along: bool) -> None:
+    """Every second column of rows of 8 KiB, by tiles of 16 rows and 16 columns. Lanes along a row
+    store two lines at a time, lanes along the columns a line of each row, whose set is full.
+    """
+    i, j, k = UOp.range(16, 0), UOp.range(1024, 1), UOp.range(64, 2, Axis.REDUCE)
+    out, x, w = (UOp(Ops.DEFINE_GLOBAL, dtypes.float.ptr(1 << 16), (), slot) for slot in range(3))
+    lanes, others = (j, i) if is_along else (i, j)
+    terms = x.load(k * 1024 + lanes) * w.load(k + others * 64)
+    store = out.store(i * 2048 + j * 2, UOp(Ops.REDUCE, dtypes.float, (terms, k), Ops.ADD))
+    graph = UOp.sink(store, arg=KernelInfo("r", (0, 1, 2)))
+    tile = apply_opts(graph, [Opt(UPCAST, 0, 0), Opt(UPCAST, 0, 16)], CPU)
+    # 16 rows of 128 lines, or 16 x 1,024 elements, in one set.
+    stored = 16 * 128 if is_along else 16 * 1024
+    pages = estimate(tile, CPU).pages
+    assert pages == pytest.approx(CPU.timing.crowded_line * stored, rel=0.1)
+
+
+def test_a_gather_from_a_row_stays_in_its_row() -> None:
+    """Rows of 4 KiB stay in the nearest cache, whatever elements are taken."""
+    x, ids = Tensor.empty(256, 1024).realize(), Tensor.zeros(256, 2048, dtype=dtypes.int64)
+    graph = start(kernel_of(x.gather(1, ids.contiguous().realize()), CPU), CPU)
+    second, *_ = estimate(graph, CPU).traffic
+    moved = 256 * (1024 * 4 + 2048 * 8 + 2 * 2048 * 4)
+    assert moved <= second < 1.2 * moved
+
+
+@pytest.mark.parametrize("window", [2, 3])
+def test_columns_of_a_window_load_their_vectors_once(window: int) -> None:
+    """As many vectors as the lowering loads (lower.share_vectors)."""
+    x = Tensor.empty(64, 16 * window).realize()
+    graph = start(kernel_of(x.reshape(64, 16, window).sum(2), CPU), CPU)
+    graph = apply_opts(graph, [Opt(OptOps.UNROLL, 0, 0), Opt(UPCAST, 0, 16)], CPU)
+    (load,) = [node for node in graph.toposort() if node.op is Ops.LOAD]
+    lanes = lane_axes(graph, CPU.lanes_of, CPU.gather_bytes)
+    program = lower(graph, CPU)
+    loads = [node for node in program if node.op is Ops.LOAD]
+    assert access_of(load, lanes, CPU, 1, None).memory == len(loads) == window

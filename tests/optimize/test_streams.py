@@ -5,14 +5,17 @@ from __future__ import annotations
 import numpy as np
 
 from tests.optimize.test_rows import loop
+from tests.schedule.plans import kernel_of
 from tilegrad import Context, Tensor
 from tilegrad.base.dtype import dtypes
 from tilegrad.base.trace import recording
 from tilegrad.engine.program.stages import to_program
 from tilegrad.ir import Axis, Ops, UOp
 from tilegrad.ir.args import KernelInfo
+from tilegrad.optimize.heuristic import heuristic
 from tilegrad.optimize.heuristic_streams import _score
 from tilegrad.optimize.opt import Opt, OptOps
+from tilegrad.optimize.opts import start
 from tilegrad.target import Target
 
 
@@ -62,3 +65,24 @@ def test_lanes_that_gather_are_those_of_half_a_wide_vector() -> None:
         loads = [node for node in program if node.op is Ops.LOAD]
         widest[gather_bytes] = max(load.dtype.lanes for load in loads)
     assert widest == {0: 8, 32: 4}
+
+
+def test_a_short_row_that_vectors_do_not_divide_is_one_iteration() -> None:
+    """Rows of 39 backwards, in vectors of four without masks: a loop over chunks, of which the last
+    begins earlier, would compute for each where it begins.
+    """
+    target = Target("plain", vector_bytes=16, threads=1)
+    kernel = start(kernel_of(Tensor.empty(5000, 39).realize().flip(1) + 0.0, target), target)
+    program = to_program(kernel, target, heuristic(kernel, target))[1]
+    assert [node.extent.arg for node in program if node.op is Ops.RANGE] == [5000]
+    stores = [node for node in program if node.op is Ops.STORE]
+    assert [node.value.dtype.lanes for node in stores] == [4] * 10
+
+
+def test_a_few_columns_are_unrolled_without_lanes() -> None:
+    """Poolings of 9x9 to 3x3: three columns are no vector, and a loop over them takes longer."""
+    target = Target("wide", vector_bytes=64, registers=32, threads=1, has_mask=True)
+    x = Tensor.empty(4, 66, 9, 9).realize()
+    kernel = start(kernel_of(x.avg_pool2d(2, 3), target), target)
+    program = to_program(kernel, target, heuristic(kernel, target))[1]
+    assert [node.extent.arg for node in program if node.op is Ops.RANGE] == [4 * 66 * 3]

@@ -37,6 +37,7 @@ from tilegrad.lower.levels import split_levels
 from tilegrad.lower.linearize import linearize
 from tilegrad.lower.memory_accumulators import use_memory_accumulators
 from tilegrad.lower.peel import peel
+from tilegrad.lower.share_vectors import share_vectors
 from tilegrad.lower.skip import skip_iterations
 from tilegrad.lower.skip_products import skip_products
 from tilegrad.lower.transpose_loads import transpose_loads
@@ -98,6 +99,8 @@ PASSES: tuple[Step, ...] = (
     # After expand: before it, the rows of a tile are one vector.
     ("lower.transpose_stores", transpose_stores),
     ("lower.transpose_loads", transpose_loads),
+    # After expand: before it, the columns of a filter window are one load.
+    ("lower.share_vectors", share_vectors),
     # After expand, which copies memory per unrolled element; before join_accesses, which needs
     # alignment.
     ("lower.shared", lambda ast, target: spread_shared(ast)),

@@ -7,7 +7,7 @@ from __future__ import annotations
 import itertools
 import math
 import operator
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -50,9 +50,10 @@ def access_of(
     if lane is None or lanes[lane] < 2:
         return _gated(node, Access(_positions(index)), target, lanes, inner)
     width = lanes[lane]
-    count = _positions(index, lane, width)
-    found = _vector(node, lane, width, step, target)
-    return _gated(node, found, target, lanes, inner).times(count)
+    found = _gated(node, _vector(node, lane, width, step, target), target, lanes, inner)
+    found = found.times(_positions(index, lane, width))
+    shared = _shared_vectors(node, lane, width)
+    return found if shared is None else Access(min(found.memory, shared), found.operations)
 
 
 def _vector(node: UOp, lane: UOp, width: int, step: int, target: Target) -> Access:
@@ -128,6 +129,14 @@ def _positions(index: UOp, lane: UOp | None = None, width: int = 1) -> int:
     """How many different positions the unrolled copies of an access have, vectors counted once: a
     filter window beside rows reads many of its elements more than once.
     """
+    moves, unknown = _moves(index, lane, width)
+    return int(prod(count for _, count in distinct(moves))) * unknown
+
+
+def _moves(index: UOp, lane: UOp | None, width: int) -> tuple[list[tuple[int, int]], int]:
+    """The unrolled axes of an access as (step, iterations), and the iterations of those without a
+    constant step; of `lane` the vectors of `width`.
+    """
     moves: list[tuple[int, int]] = []
     unknown = 1
     for axis in index.ranges:
@@ -140,7 +149,26 @@ def _positions(index: UOp, lane: UOp | None = None, width: int = 1) -> int:
             unknown *= extent
         else:
             moves.append((abs(step), extent))
-    return int(prod(count for _, count in distinct(moves))) * unknown
+    return moves, unknown
+
+
+def _shared_vectors(node: UOp, lane: UOp, width: int) -> int | None:
+    """The vectors that cover what the unrolled copies of a load with apart lanes read, where copies
+    take lanes out of the same ones (lower.share_vectors); None where they do not.
+    """
+    moves, unknown = _moves(node.index, lane, width)
+    step = stride_of(node.index, lane)
+    if node.op is not Ops.LOAD or node.is_gated or unknown > 1 or not step or abs(step) < 2:
+        return None
+    reach, copies = abs(step) * (width - 1) + 1, 1
+    if reach > MOST_LOADS * width:
+        return None
+    for apart, count in distinct(moves):
+        if apart <= reach:
+            reach += int(apart * (count - 1))
+        else:
+            copies *= int(count)
+    return copies * -(-reach // width)
 
 
 def _gated(
@@ -193,10 +221,11 @@ class _Test(NamedTuple):
     is_negated: bool
 
 
-def open_share(gate: UOp, lanes: Collection[UOp]) -> float:
+def open_share(gate: UOp, lanes: Mapping[UOp, int]) -> float:
     """The share of iterations and unrolled copies in which `gate` may be open: of a filter window
     beside rows, those that are not all padding (lower.skip and lower.skip_products leave the others
-    out). Lanes of a vector are not left out one by one.
+    out). `lanes` maps each axis that becomes lanes to their number: a vector is left out where all
+    of its lanes are closed.
     """
     groups: dict[tuple[UOp, ...], list[_Test]] = {}
     for each in conjuncts(gate):
@@ -206,17 +235,26 @@ def open_share(gate: UOp, lanes: Collection[UOp]) -> float:
         if found is None or test.src[1].op is not Ops.CONST:
             continue
         steps, start = found
-        if all(axis.op is Ops.RANGE and axis not in lanes for axis in steps):
+        if all(axis.op is Ops.RANGE for axis in steps):
             # Along the longest axis the open positions are counted at once.
             axes = tuple(sorted(steps, key=lambda axis: (axis.extent.vmax, axis.number)))
-            made = _Test([steps[axis] for axis in axes], test.src[1].arg - start, is_negated)
+            widths = [lanes.get(axis, 1) for axis in axes]
+            # The lane that opens first.
+            reach = [steps[axis] * (width - 1) for axis, width in zip(axes, widths, strict=True)]
+            first = sum(max(each, 0) if is_negated else min(each, 0) for each in reach)
+            moves = [steps[axis] * width for axis, width in zip(axes, widths, strict=True)]
+            made = _Test(moves, test.src[1].arg - start - first, is_negated)
             groups.setdefault(axes, []).append(made)
-    return math.prod(_share_of(axes, tests) for axes, tests in groups.items() if axes)
+    return math.prod(
+        _share_of([int(axis.extent.vmax) // lanes.get(axis, 1) for axis in axes], tests)
+        for axes, tests in groups.items()
+        if axes
+    )
 
 
-def _share_of(axes: Sequence[UOp], tests: Sequence[_Test]) -> float:
-    """The share of positions of `axes` in which all tests hold."""
-    extents, tests = _joined([int(axis.extent.vmax) for axis in axes], tests)
+def _share_of(extents: list[int], tests: Sequence[_Test]) -> float:
+    """The share of positions of axes in which all tests hold."""
+    extents, tests = _joined(extents, tests)
     *around, extent = extents
     count = 0
     for at in itertools.product(*map(range, around)):

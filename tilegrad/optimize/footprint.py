@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from tilegrad.ir.op import Ops
 from tilegrad.ir.queries import memory_of, stride_of
-from tilegrad.ir.rules import terms_of
+from tilegrad.ir.rules import conjuncts, terms_of
 from tilegrad.ir.uop import UOp, element_of
 
 __all__ = ["Footprint", "chunks_of", "distinct", "footprint_of", "step_of"]
@@ -79,12 +80,15 @@ class Footprint:
         scattered: ranges that move it by no constant step, as those of a gather.
         size: bytes of an element.
         whole: bytes of the memory.
+        reach: bytes within which `scattered` ranges move it, where a gate says so, else `whole`: a
+            gather from a row stays in its row.
     """
 
     steps: Mapping[UOp, int]
     scattered: frozenset[UOp]
     size: int
     whole: int
+    reach: int
     is_store: bool
     is_global: bool
 
@@ -97,8 +101,8 @@ class Footprint:
                 length += step * (span - 1)
             else:
                 count *= span
-        for loop in self.scattered:
-            count *= spans[loop]
+        scattered = math.prod(spans[loop] for loop in self.scattered)
+        count *= min(scattered, max(self.reach / unit, 1.0))
         begins_units = length % unit == 0 and all(
             step % unit == 0 for step in self.steps.values() if step > length
         )
@@ -111,13 +115,47 @@ def footprint_of(node: UOp, ranges: Collection[UOp]) -> Footprint:
     memory, index = memory_of(node.src[0]), node.src[1]
     size = element_of(memory).itemsize
     own = index.ranges
-    steps = {loop: step_of(index, loop) for loop in ranges if loop in own}
+    reach, rows = _reach_of(node)
+    found = {loop: step_of(index, loop) for loop in ranges if loop in own}
+    steps = {loop: rows.get(loop) if step is None else step for loop, step in found.items()}
+    whole = memory.dtype.size * size  # type: ignore[attr-defined]
     nbytes = {loop: abs(step) * size for loop, step in steps.items() if step is not None}
     return Footprint(
         nbytes,
         frozenset(loop for loop, step in steps.items() if step is None),
         size,
-        memory.dtype.size * size,  # type: ignore[attr-defined]
+        whole,
+        min(reach * size or whole, whole),
         node.op is Ops.STORE,
         memory.op is Ops.DEFINE_GLOBAL,
     )
+
+
+def _reach_of(node: UOp) -> tuple[int, Mapping[UOp, int]]:
+    """The elements within which a position that was loaded moves `node`, as its gate says, and the
+    steps of loops beside that; 0 and none where they are not known.
+    """
+    terms = _terms_through_casts(node.index) if node.is_gated else {}
+    computed = [each for each in terms if each.op is not Ops.RANGE]
+    if len(computed) == 1:
+        (factor,) = computed
+        for test in conjuncts(node.gate):
+            if test.op is Ops.CMPLT and test.src[0] is factor and test.src[1].op is Ops.CONST:
+                rows = {loop: step for loop, step in terms.items() if loop is not factor}
+                return abs(terms[factor]) * int(test.src[1].arg), rows
+    return 0, {}
+
+
+def _terms_through_casts(index: UOp) -> dict[UOp, int]:
+    """The factors of a position, of one that was added up in another dtype too; none if unknown."""
+    found: dict[UOp, int] = {}
+    waiting = [(index, 1)]
+    while waiting:
+        node, times = waiting.pop()
+        inner = terms_of(node)
+        for factor, step in ({} if inner is None else inner[0]).items():
+            if factor.op is Ops.CAST and factor.src[0].dtype.is_int:
+                waiting.append((factor.src[0], times * step))
+            else:
+                found[factor] = found.get(factor, 0) + times * step
+    return found

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 
 from tilegrad.base.dtype import DType, Pointer
@@ -242,16 +242,30 @@ class Streamer(Pooler):
             amount = width // 2 if amount > extent and extent % (width // 2) == 0 else amount
             self.split_rows(loop)
         elif has_reduction or self.is_scattered():
-            amounts = [amount, *self.amounts(loop, width)]
+            # A row that is shorter than a vector may be unrolled without lanes.
+            whole = [extent] if 1 < extent < width else []
+            amounts = [amount, *self.amounts(loop, width), *whole]
             splits = [partial(self.split_to, loop, OptOps.UPCAST, each) for each in amounts]
             choose(self, list(dict(zip(amounts, splits)).values()), share=1.0)
             return
         if not self.is_plain() and self.target.has_mask and extent % width and amount == width:
             amount = _padded_amount(extent, width)
         if amount > 1:
-            self.split_to(loop, OptOps.UPCAST, amount)
+            shapes: list[Callable[[], object]] = []
+            shapes.append(partial(self.split_to, loop, OptOps.UPCAST, amount))
+            if self.is_plain() and width < extent <= UNROLLED * width and extent % width:
+                shapes.append(partial(self.unroll_row, loop, width))
+            choose(self, shapes, share=1.0)
         if self.is_plain() and 1 < extent <= amount:
             self.join_rows()
+
+    def unroll_row(self, loop: UOp, width: int) -> None:
+        """All vectors of a short row in one iteration: it is known then where the last one begins,
+        which a loop would compute for each.
+        """
+        position = loop_order(self.ast).index(loop)
+        if self.overlap_to(loop, width):
+            self.move(OptOps.UPCAST, loop_order(self.ast)[position], 0)
 
     def join_rows(self) -> None:
         """Some rows in one iteration, where each is a vector at most: a loop takes as long as that,

@@ -206,7 +206,7 @@ class _Counter:
                 spilled += times * max(vectors - self.target.registers, 0.0) * timing.spill
             instructions += times * body.instructions
             code += body.instructions
-        memory = Traffic(self.nodes, self.loops, self.target)
+        memory = Traffic(self.nodes, self.loops, self.target, self.lanes)
         traffic, pages = self._with_arrays(memory.levels()), memory.pages()
         levels = tuple(
             nbytes * cycles for nbytes, cycles in zip(traffic, timing.byte[1:], strict=True)

@@ -14,19 +14,28 @@ from collections.abc import Collection, Sequence
 
 from tilegrad.ir.op import Axis, Ops
 from tilegrad.ir.uop import UOp
+from tilegrad.ir.vector_lanes import is_transposed
 from tilegrad.optimize.facts import loops_around
-from tilegrad.optimize.footprint import Footprint, Spans, chunks_of, footprint_of
+from tilegrad.optimize.footprint import Footprint, Spans, chunks_of, distinct, footprint_of
 from tilegrad.target import Target
 
 __all__ = ["Traffic"]
 
 
 class Traffic:
-    """What the loads and stores among `nodes` fetch; `loops` run as such, outermost first. Loops of
-    a copy run as a whole inside those that it depends on, as unrolled axes do.
+    """What the loads and stores among `nodes` fetch; `loops` run as such, outermost first, and axes
+    of `lanes` as vectors. Loops of a copy run as a whole inside those that it depends on, as
+    unrolled axes do.
     """
 
-    def __init__(self, nodes: Collection[UOp], loops: Sequence[UOp], target: Target):
+    def __init__(
+        self,
+        nodes: Collection[UOp],
+        loops: Sequence[UOp],
+        target: Target,
+        lanes: Collection[UOp] = (),
+    ):
+        self.lanes = lanes
         self.loops, self.target, self.threads = loops, target, max(target.threads, 1)
         # The level beyond the last cache.
         self.memory = len(target.timing.byte) - 1
@@ -140,12 +149,20 @@ class Traffic:
         return total
 
     def _crowded(self) -> float:
-        """Cycles of stores whose lines share few sets of the nearest cache."""
+        """Cycles of stores whose lines share few sets of the nearest cache. A line waits once, but
+        where the lanes of a vector are lines apart, with each of its elements.
+        """
         spans = {**self.inside, **{loop: self.extents[loop] for loop in self.loops[-1:]}}
         cycles = 0.0
-        for each in self.footprints.values():
+        for node, each in self.footprints.items():
             if sets := _crowded_sets(each, spans, self.target):
                 lines = each.units(self.extents, self.target.line_bytes)
+                if any(
+                    each.steps.get(axis, 0) >= self.target.line_bytes
+                    and not is_transposed(node.index, axis)
+                    for axis in self.lanes
+                ):
+                    lines = math.prod(self.extents[loop] for loop in each.steps)
                 cycles += self.target.timing.crowded_line / sets * lines
         return cycles
 
@@ -153,9 +170,14 @@ class Traffic:
 def _crowded_sets(each: Footprint, spans: Spans, target: Target) -> int:
     """The sets that the lines stored in `spans` share, where these are more than fit; else 0."""
     line = target.line_bytes
-    apart = [loop for loop in spans if each.steps.get(loop, 0) >= line and spans[loop] > 1]
-    if not each.is_store or any(each.steps[loop] % line for loop in apart):
+    moves = distinct((step, spans[loop]) for loop, step in each.steps.items() if loop in spans)
+    # Loops that go on where those inside end make one run, whose lines are in sets side by side.
+    run = each.size + sum(step * (count - 1) for step, count in moves if step < line)
+    apart = [(int(step), count) for step, count in moves if step >= line]
+    if not each.is_store or not apart or any(step % line for step, _ in apart):
         return 0
-    step = min((each.steps[loop] // line for loop in apart), default=0)
-    sets = target.cache_sets // math.gcd(step, target.cache_sets)
-    return sets if math.prod(spans[loop] for loop in apart) > sets * target.cache_ways else 0
+    step = apart[0][0] // line
+    lines = min(max(int(run) // line, 1), step)
+    sets = target.cache_sets // math.gcd(step, target.cache_sets) * lines
+    stored = lines * math.prod(count for _, count in apart)
+    return sets if stored > sets * target.cache_ways else 0
