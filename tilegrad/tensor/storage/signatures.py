@@ -167,8 +167,14 @@ class WaitingCalls:
 
     @property
     def joins(self) -> list[Call]:
-        """The calls that lengthen what the same line made: unread they are longer at each step."""
-        return [call for call in self.alive if _lengthens(call)]
+        """The calls that go on from what the same line made: unread they are more at each step."""
+        earlier: set[Any] = {leaf.entry for leaf in self.leaves if leaf.__class__ is Call}
+        earlier.update([call.entry for call in self.calls[len(self.alive) :]])
+        return [
+            call
+            for call in self.alive
+            if _lengthens(call) or (call.entry in earlier and _goes_on(call))
+        ]
 
     @property
     def generation(self) -> int:
@@ -197,6 +203,31 @@ def _lengthens(call: Call) -> bool:
             continue
         if entry in (each.entry if isinstance(each, Call) else each.origin or ()):
             return True
+    return False
+
+
+def _goes_on(call: Call) -> bool:
+    """Whether a call stands on a result that the same line of the user gave before, of the same
+    dtype and number of axes.
+    """
+    if call.inputs is None or call.is_write or call.is_loss or call.requires_grad:
+        return False
+    entry, dtype, ndim = call.entry, call.dtype, len(call.shape)
+    if not entry:
+        return False
+    below: list[Input] = [*call.inputs]
+    seen = {*below}
+    # The list grows while it is walked.
+    for each in below:
+        if each.__class__ is not Call:
+            continue
+        if each.entry == entry and each.dtype is dtype and len(each.shape) == ndim:
+            return True
+        if each.value is None:
+            for source in each.inputs or ():
+                if source not in seen:
+                    seen.add(source)
+                    below.append(source)
     return False
 
 
