@@ -142,9 +142,9 @@ class Indexing(Creation):
 
         Raises IndexBoundsError for what lies outside.
         """
-        return self._along(entry, 0) if self.ndim else None
+        return self._rows_on(entry, 0) if self.ndim else None
 
-    def _along(self, entry: KnownIndex, axis: int) -> Self | None:
+    def _rows_on(self, entry: KnownIndex, axis: int) -> Self | None:
         """As `_known_rows`, of what is picked along an axis."""
         if config.CHECK or entry.dtype is dtypes.bool:
             return None

@@ -45,7 +45,7 @@ def with_tensors_for_lists(tensor: Any, key: tuple[Any, ...]) -> tuple[Any, ...]
         kind = entry.__class__
         if kind is list and not is_one_index(entry):
             if entry and axis < tensor.ndim and all(each.__class__ is int for each in entry):
-                rows = tensor._along(tensor._as_index(entry), axis)
+                rows = tensor._rows_on(tensor._as_index(entry), axis)
                 entry = entry if rows is None else rows
         elif kind not in PLAIN_ENTRIES and kind is not list:
             if not isinstance(entry, Core) or not entry.dtype.is_int:
