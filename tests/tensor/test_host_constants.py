@@ -23,6 +23,8 @@ CONSTANTS: list[tuple[Callable[[], Tensor], np.ndarray]] = [
     (lambda: Tensor.ones(4, 4).tril() == 0, np.tril(np.ones((4, 4))) == 0),
     (lambda: Tensor.full((2, 2), float("-inf")).triu(1), np.array([[0, -np.inf], [0, 0]], "f4")),
     (lambda: Tensor.arange(4) * 3 - 5, np.arange(4, dtype=_INT) * 3 - 5),
+    (lambda: (Tensor.arange(9) - 4) // 3, (np.arange(9, dtype=_INT) - 4) // 3),
+    (lambda: (Tensor.arange(9) - 4) % 3, (np.arange(9, dtype=_INT) - 4) % 3),
     (lambda: Tensor.arange(4).cat(Tensor.arange(2)), np.array([0, 1, 2, 3, 0, 1], _INT)),
     (lambda: Tensor.arange(3).sum(0, keepdim=True).expand(4), np.array([3] * 4, np.int64)),
     (lambda: (Tensor.arange(6).reshape(2, 3) * 2).max(1), np.array([4, 10], _INT)),

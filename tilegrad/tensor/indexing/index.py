@@ -44,6 +44,7 @@ from tilegrad.tensor.handle.size_arguments import (
 )  # fmt: skip
 from tilegrad.tensor.indexing.counted_tensors import Creation
 from tilegrad.tensor.indexing.keys import (
+    PLAIN_ENTRIES,
     KnownIndex,
     as_index,
     as_number_or_bool,
@@ -54,6 +55,7 @@ from tilegrad.tensor.indexing.keys import (
     from_the_front,
     index_outside,
     is_one_index,
+    with_tensors_for_lists,
     without_scalars,
 )  # fmt: skip
 from tilegrad.tensor.storage.checked import checked
@@ -62,8 +64,6 @@ from tilegrad.tensor.views.changing_picks import picked_at_inputs
 from tilegrad.tensor.views.in_memory import view_of_all, views_of_memory
 
 __all__ = ["Indexing"]
-
-_PLAIN_ENTRIES = frozenset({int, slice, type(None), type(Ellipsis)})
 
 
 class Indexing(Creation):
@@ -89,7 +89,7 @@ class Indexing(Creation):
         [3, 4]
         """
         kind = key.__class__
-        if kind in _PLAIN_ENTRIES or (kind is tuple and _PLAIN_ENTRIES.issuperset(map(type, key))):
+        if kind in PLAIN_ENTRIES or (kind is tuple and PLAIN_ENTRIES.issuperset(map(type, key))):
             views: list[Self] | None = views_of_memory(self, (key,))
             if views is not None:
                 return views[0]
@@ -118,6 +118,8 @@ class Indexing(Creation):
                 if rows is not None:
                     return self._rows_at(rows)
                 key = (entry,)
+        if kind is tuple:
+            key = with_tensors_for_lists(self, key)
         if self._are_checked(key):
             return self._picked_at(key)
         viewed, tensors = self._viewed(key)
@@ -140,9 +142,13 @@ class Indexing(Creation):
 
         Raises IndexBoundsError for what lies outside.
         """
-        if not self.ndim or config.CHECK or entry.dtype is dtypes.bool:
+        return self._rows_on(entry, 0) if self.ndim else None
+
+    def _rows_on(self, entry: KnownIndex, axis: int) -> Self | None:
+        """As `_known_rows`, of what is picked along an axis."""
+        if config.CHECK or entry.dtype is dtypes.bool:
             return None
-        (rows,) = self._by_axis(entry, 0)
+        (rows,) = self._by_axis(entry, axis)
         return rows if rows.device == self.device else None
 
     def _are_checked(self, key: Any, name: str = "getitem") -> bool:
@@ -168,7 +174,7 @@ class Indexing(Creation):
                 if is_one_index(entry):
                     if axis >= self.ndim or not self._is_inside(axis, entry[0]):
                         return False
-                elif entry.__class__ not in _PLAIN_ENTRIES:
+                elif entry.__class__ not in PLAIN_ENTRIES:
                     return False
                 axis += 1
         if not 0 < axis <= self.ndim or sum(entry is Ellipsis for entry in key) > 1:

@@ -13,10 +13,12 @@ from tilegrad.tensor.handle.size_arguments import as_int, here, show_shape, simp
 from tilegrad.tensor.views.changing_picks import is_scalar
 
 __all__ = [
-    "KnownIndex", "as_index", "as_number_or_bool", "as_slice", "axes_of", "bounds_of", "entries_of",
-    "first_of_neighbours", "from_the_front", "has_tensor", "index_outside", "is_one_index",
-    "without_scalars",
+    "PLAIN_ENTRIES", "KnownIndex", "as_index", "as_number_or_bool", "as_slice", "axes_of",
+    "bounds_of", "entries_of", "first_of_neighbours", "from_the_front", "has_tensor",
+    "index_outside", "is_one_index", "with_tensors_for_lists", "without_scalars",
 ]  # fmt: skip
+
+PLAIN_ENTRIES = frozenset({int, slice, type(None), type(Ellipsis)})
 
 
 def is_one_index(entry: Any) -> bool:
@@ -28,6 +30,32 @@ def as_slice(entry: list[int]) -> slice:
     """The slice of one element that a list of one index picks."""
     (index,) = entry
     return slice(index, index + 1 if index != -1 else None)
+
+
+def with_tensors_for_lists(tensor: Any, key: tuple[Any, ...]) -> tuple[Any, ...]:
+    """`key` of a tensor with integer tensors instead of lists of integers, which each pick along
+    one axis; as it is beside a mask, which takes as many axes as it has.
+
+    Raises IndexBoundsError for an integer outside.
+    """
+    beside = len([entry for entry in key if entry is not None and entry is not Ellipsis])
+    found: list[Any] = []
+    axis = 0
+    for entry in key:
+        kind = entry.__class__
+        if kind is list and not is_one_index(entry):
+            if entry and axis < tensor.ndim and all(each.__class__ is int for each in entry):
+                rows = tensor._rows_on(tensor._as_index(entry), axis)
+                entry = entry if rows is None else rows
+        elif kind not in PLAIN_ENTRIES and kind is not list:
+            if not isinstance(entry, Core) or not entry.dtype.is_int:
+                return key
+        found.append(entry)
+        if entry is Ellipsis:
+            axis += tensor.ndim - beside
+        elif entry is not None:
+            axis += 1
+    return tuple(found)
 
 
 def without_scalars(key: Any) -> Any:

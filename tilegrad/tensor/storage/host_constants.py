@@ -134,5 +134,6 @@ def _table(*names: tuple[Ops, str]) -> dict[Ops, Callable[..., Any]]:
 _COMPARISONS = _table((Ops.CMPLT, "less"), (Ops.CMPNE, "not_equal"), (Ops.CMPEQ, "equal"))
 _INTEGERS = _table(
     (Ops.ADD, "add"), (Ops.SUB, "subtract"), (Ops.MUL, "multiply"), (Ops.MAX, "maximum"),
+    (Ops.FLOORDIV, "floor_divide"), (Ops.FLOORMOD, "mod"),
     (Ops.AND, "bitwise_and"), (Ops.OR, "bitwise_or"), (Ops.XOR, "bitwise_xor"),
 )  # fmt: skip
