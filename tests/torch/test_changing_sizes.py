@@ -120,8 +120,8 @@ def test_generated_text(positions: str, mask: str) -> None:
     assert generated(model, lambda step: False) == first
 
 
-def with_nodes_counted() -> list[int]:
-    """One more element whenever a read makes nodes, from now on and in this process."""
+def made_by_steps(positions: str, mask: str) -> list[int]:
+    """How often nodes were made, and the kernels, before and after steps of new lengths."""
     made: list[int] = []
     expand = waiting.Pool.expand
 
@@ -131,12 +131,6 @@ def with_nodes_counted() -> list[int]:
         expand(pool)
 
     waiting.Pool.expand = every  # type: ignore[method-assign]
-    return made
-
-
-def made_by_steps(positions: str, mask: str) -> list[int]:
-    """How often nodes were made, and the kernels, before and after steps of new lengths."""
-    made = with_nodes_counted()
     with Context(TEMPLATES=1, SEGMENTS=1, SIZES=1), torch.no_grad():
         model = Model(positions, mask)
         # 8 is the width, 2 the heads, 4 what a head has: equal to others by chance.
@@ -308,38 +302,3 @@ def test_lists_among_the_indices_are_numpys() -> None:
             rows[:, [0, length]]
         with pytest.raises(IndexError):
             rows[:, [0, 1], [0, 1], [0, 1]]
-
-
-def best_rows_that_nobody_reads() -> list[int]:
-    """The plans, and how often nodes were made, after some steps and after more of a loop that
-    reads a flag at each step and keeps rows that the flag needs not; a list picks the ends of what
-    grows.
-    """
-    found: list[int] = []
-    nodes = with_nodes_counted()
-    weights = tensor(WEIGHTS[:, :WIDTH])
-    first = _random.normal(size=(4, WIDTH))
-    rows, history = np.tanh(first), np.zeros((8, WIDTH))
-    made, kept, text = tensor(rows), tensor(history), tensor(rows).view(4, 1, WIDTH)
-    whole = rows[:, None]
-    with Context(TEMPLATES=1, SEGMENTS=1, SIZES=1), torch.no_grad():
-        for step in range(40):
-            made = torch.tanh(made @ weights)
-            text = torch.cat((text, made[:, None]), 1)
-            both = torch.cat((kept, made))
-            kept = both.gather(0, both.sum(1).topk(8)[1][:, None].expand(-1, WIDTH))
-            flag = (text[:, [-1, 0]] > 0.0).sum().item()
-            rows = np.tanh(rows @ WEIGHTS[:, :WIDTH])
-            whole = np.concatenate([whole, rows[:, None]], 1)
-            joined = np.concatenate([history, rows])
-            history = joined[np.argsort(-joined.sum(1), kind="stable")[:8]]
-            assert flag == (whole[:, [-1, 0]] > 0).sum()
-            if step in (19, 39):
-                found += [counters.schedules, len(nodes)]
-    np.testing.assert_allclose(kept.numpy(), history, rtol=1e-3, atol=1e-4)
-    return found
-
-
-def test_state_that_nobody_reads_makes_no_step_longer() -> None:
-    plans_before, nodes_before, plans, nodes = in_a_process(best_rows_that_nobody_reads)
-    assert (plans, nodes) == (plans_before, nodes_before)

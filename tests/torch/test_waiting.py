@@ -456,7 +456,8 @@ def test_a_text_that_grows_unread_has_one_plan_for_all_its_lengths(tmp_path: Pat
     with Context(CACHE=str(tmp_path), TEMPLATES=1, SEGMENTS=1, SIZES=1):
         plans = _plans_of_a_text(40)
     assert plans[-1] > plans[0], "the loop runs before it is read"
-    assert plans[-1] == plans[11]
+    # The first sizes may be those of one program, beside each other.
+    assert plans[-1] == plans[23]
 
 
 def test_the_first_step_over_data_that_was_drawn_is_the_second(tmp_path: Path) -> None:

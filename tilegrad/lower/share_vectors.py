@@ -33,9 +33,12 @@ def share_vectors(ast: UOp, target: Target) -> UOp:
     if not target.has_vectors:
         return ast
     nodes = ast.toposort()
+    vectors = [node for node in nodes if node.op is Ops.LOAD and node.dtype.lanes > 1]
+    if len(vectors) < 3:
+        return ast
     groups: dict[Key, Loads] = {}
-    for node in nodes:
-        if node.op is Ops.LOAD and (found := _position(node)) is not None:
+    for node in vectors:
+        if (found := _position(node)) is not None:
             groups.setdefault(found[0], {})[found[1]] = node
     runs = [run for loads in groups.values() for run in _runs(loads) if len(run) > 2]
     if not runs:
@@ -48,8 +51,8 @@ def share_vectors(ast: UOp, target: Target) -> UOp:
 
 
 def _position(node: UOp) -> tuple[Key, int] | None:
-    """The key and the offset of a whole vector that is loaded without a gate."""
-    terms = terms_of(node.index) if node.dtype.lanes > 1 and not node.is_gated else None
+    """The key and the offset of a vector that is loaded without a gate."""
+    terms = None if node.is_gated else terms_of(node.index)
     if terms is None:
         return None
     return (node.src[0], frozenset(terms[0].items()), node.dtype, node.arg), terms[1]

@@ -19,11 +19,6 @@ from tilegrad.schedule.order import UnorderedItem
 
 __all__ = ["has_offsets", "share_offsets"]
 
-# Fewer kernels stay as they are: their offsets are known when they are compiled.
-_FEWEST = 3
-# More offsets in one kernel are most likely those of a filter's window.
-_MOST = 4
-
 
 class _Opened(NamedTuple):
     """A kernel with free offsets, variables that stand for `values`."""
@@ -47,7 +42,8 @@ def share_offsets(order: Sequence[UnorderedItem]) -> list[UnorderedItem]:
         if opened[item.ast].values:
             several = alike.setdefault((opened[item.ast].ast, item.device), {})
             several[item.ast] = opened[item.ast]
-    shared = {key: _shared(each) for key, each in alike.items() if len(each) >= _FEWEST}
+    # Two stay as they are: their offsets are known when they are compiled.
+    shared = {key: _shared(each) for key, each in alike.items() if len(each) > 2}
     if not shared:
         return list(order)
     result: list[UnorderedItem] = []
@@ -98,7 +94,7 @@ def _opened(ast: UOp) -> _Opened:
             continue
         room[number] = min(room.get(number, size), size - 1 - high)
         accesses[node.src[1]] = rest, number
-    if not accesses or len(room) > _MOST:
+    if not accesses:
         return _Opened(ast, (), ())
     variables = {
         number: UOp.variable(f"_free{position}", 0, room[number])

@@ -205,8 +205,7 @@ def _run_for(tensor: Any, call: Call, compute: Compute) -> None:
     if below is None:
         pool.expand()
         # What grows is memory from now on, so that the next step can be a segment.
-        chains = dict.fromkeys([*found.joins, *found.chains_beside([call])])
-        growing = [each.handle() for each in chains]
+        growing = [each.handle() for each in found.joins]
         compute([tensor, *[each for each in growing if each is not None and each is not tensor]])
     else:
         try:

@@ -25,7 +25,6 @@ from tilegrad.engine.run import memory as store
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp
 from tilegrad.tensor.handle.waiting import Call, Input, Moves, Number, Pool, Value
-from tilegrad.tensor.storage.going_on import goes_on, lengthens
 from tilegrad.tensor.storage.leaf_kinds import (
     DrawKind,
     Kind,
@@ -155,35 +154,21 @@ class WaitingCalls:
     def roots(self, asked: Call) -> list[Call]:
         """The calls that a run for `asked` computes in any case."""
         roots = [asked, *[call for call in self.writes if call is not asked], *self.losses]
-        return [*roots, *self.chains_beside(roots)]
-
-    def chains_beside(self, roots: list[Call]) -> list[Call]:
-        """The chains that are not on the way to `roots`: what is, is kept in any case."""
-        chains = self.chains
-        below: list[Any] = [*roots] if chains else []
+        joins = self.joins
+        # What is on the way is kept in any case.
+        below: list[Any] = [*roots] if joins else []
         needed = set(below)
         for call in below:
             for each in call.inputs or ():
                 if each.__class__ is Call and each.value is None and each not in needed:
                     needed.add(each)
                     below.append(each)
-        return [call for call in chains if call not in needed]
+        return [*roots, *[call for call in joins if call not in needed]]
 
     @property
     def joins(self) -> list[Call]:
         """The calls that lengthen what the same line made: unread they are longer at each step."""
-        return [call for call in self.alive if lengthens(call)]
-
-    @property
-    def chains(self) -> list[Call]:
-        """Those, and the calls that go on from what the same line made: unread they are more."""
-        earlier: set[Any] = {leaf.entry for leaf in self.leaves if leaf.__class__ is Call}
-        earlier.update([call.entry for call in self.calls[len(self.alive) :]])
-        return [
-            call
-            for call in self.alive
-            if lengthens(call) or (call.entry in earlier and goes_on(call))
-        ]
+        return [call for call in self.alive if _lengthens(call)]
 
     @property
     def generation(self) -> int:
@@ -198,6 +183,21 @@ class WaitingCalls:
     def by_time(self) -> list[Call]:
         """The calls, sources first."""
         return sorted(self.calls, key=_by_time)
+
+
+def _lengthens(call: Call) -> bool:
+    """Whether a call extends the result that the same line of the user gave before."""
+    if call.inputs is None or call.is_write or call.is_loss or call.requires_grad:
+        return False
+    if len(call.entry) != 1:
+        return False
+    (entry,), count = call.entry, prod(call.shape)
+    for each in call.inputs:
+        if isinstance(each, Number) or each.dtype is not call.dtype or prod(each.shape) >= count:
+            continue
+        if entry in (each.entry if isinstance(each, Call) else each.origin or ()):
+            return True
+    return False
 
 
 def _first_equals(calls: list[Call]) -> dict[Call, Call]:
