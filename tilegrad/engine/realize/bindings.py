@@ -32,17 +32,17 @@ from tilegrad.engine.realize.launch_numbers import bits_of, number_variable, var
 from tilegrad.engine.realize.numbers_by_call import changed_since
 from tilegrad.engine.realize.request import Request
 from tilegrad.engine.realize.slice_offsets import with_variable_offsets
+from tilegrad.engine.realize.values_of_runs import Moves, Value, moves_at, values_after
 from tilegrad.engine.run.run import is_for_replays
 from tilegrad.ir.direct_copies import direct_copies
-from tilegrad.ir.lengths import Terms, is_length, memory_shape, terms_of, value_of
 from tilegrad.ir.op import Ops
 from tilegrad.ir.queries import base_of
 from tilegrad.ir.slices import offset_name
 from tilegrad.ir.uop import UOp, sint, toposort
 
 __all__ = [
-    "NOT_SIZED", "Binding", "Bindings", "Sized", "Value", "binding_among", "binding_of",
-    "constants_of", "make_binding",
+    "NOT_SIZED", "Binding", "Bindings", "Sized", "binding_among", "binding_of", "constants_of",
+    "make_binding",
 ]  # fmt: skip
 
 _REMEMBERED = (Ops.COPY, Ops.ASSIGN, Ops.LOOP_OUTPUT)
@@ -51,24 +51,6 @@ _MOST_BINDINGS = 256
 _COUNT_EVERY = 64
 # The most numbers of a graph that are variables: each is a parameter of a kernel.
 _MOST_NUMBERS = 64
-
-Moves = tuple[tuple[Ops, Any], ...]
-
-
-class Extent(NamedTuple):
-    """A size in the argument of a movement op that depends on lengths."""
-
-    terms: Terms
-
-
-class Value(NamedTuple):
-    """Position of a value: [movement of] result number `source` of the plan, or, if it
-    `is_written`, of the memory of node number `source` as it is after the run.
-    """
-
-    source: int
-    is_written: bool
-    moves: Moves
 
 
 @dataclass(frozen=True)
@@ -105,7 +87,7 @@ class Binding:
         """The movement above the memory of a value, for the sizes of `request`."""
         if not request.lengths:
             return value.moves
-        return tuple([(op, _at(arg, request.lengths)) for op, arg in value.moves])
+        return moves_at(value.moves, request.lengths)
 
     def origin_of(self, request: Request, step: Step) -> tuple[Entry, ...]:
         """The user's calls of this request behind a step; the plan may be an older request's."""
@@ -349,7 +331,7 @@ def make_binding(
     number_of: dict[UOp, int] = {}
     for number, node in enumerate(now):
         number_of.setdefault(node, number)
-    values = _values(results, below, overwritten, number_of)
+    values = values_after(results, below, overwritten, number_of)
     for node, asked in zip(sources, requested, strict=True):
         if node not in values and node.op is not Ops.BUFFER:
             values[node] = values[asked]
@@ -429,62 +411,6 @@ def _remembered(requested: Sequence[UOp], outputs: Sequence[UOp]) -> list[UOp]:
     # A copy that lands in memory which may be written to again is not remembered.
     named = {*requested, *direct_copies([*below, UOp.sink(*requested)]).values()}
     return [node for node in below if node.op in _REMEMBERED and node not in named]
-
-
-def _values(
-    results: Sequence[UOp],
-    below: Collection[UOp],
-    overwritten: Collection[UOp],
-    number_of: dict[UOp, int],
-) -> dict[UOp, Value]:
-    """Positions, after the run, of the values of the `results` and of the memory that it wrote."""
-    values: dict[UOp, Value] = {}
-    for number, node in enumerate(results):
-        if node.op is not Ops.ASSIGN:
-            values[node] = Value(number, False, _shaping(node))
-    views = {node: node.src[0] for node in results if node.op is Ops.ASSIGN}
-    views |= {node: node for node in below if node.op is Ops.AFTER}
-    for node, view in views.items():
-        # What is overwritten in the same run is nowhere any more, unless it was copied.
-        if node not in overwritten:
-            target, moves = _on_memory(view)
-            values[node] = Value(number_of[target], True, moves)
-    return values
-
-
-def _at(arg: Any, lengths: Mapping[str, int]) -> Any:
-    if isinstance(arg, Extent):
-        return value_of(arg.terms, lengths)
-    return tuple([_at(value, lengths) for value in arg]) if isinstance(arg, tuple) else arg
-
-
-def _of_lengths(arg: Any) -> Any:
-    """An argument with an Extent for each size that depends on lengths."""
-    if isinstance(arg, UOp):
-        return Extent(terms_of(arg)) if is_length(arg) else arg
-    return tuple([_of_lengths(value) for value in arg]) if isinstance(arg, tuple) else arg
-
-
-def _on_memory(view: UOp) -> tuple[UOp, Moves]:
-    """The BUFFER that `view` views once it was written to, and the movement above it."""
-    moves: list[tuple[Ops, Any]] = []
-    while view.op is not Ops.BUFFER:
-        if view.op.is_movement:
-            moves.append((view.op, _of_lengths(view.arg)))
-        view = view.src[0]
-    return view, tuple(reversed(moves))
-
-
-def _shaping(node: UOp) -> Moves:
-    """From flat memory to the shape of `node`; memory has the largest sizes of a symbolic shape."""
-    shape = node.shape
-    largest = memory_shape(shape)
-    moves: list[tuple[Ops, Any]] = [] if len(largest) == 1 else [(Ops.RESHAPE, largest)]
-    if any(isinstance(size, UOp) for size in largest):
-        return tuple([(op, _of_lengths(arg)) for op, arg in moves])
-    if largest != shape:
-        moves.append((Ops.SHRINK, tuple((0, size) for size in shape)))
-    return tuple(moves)
 
 
 def _backends(graph: Graph, plan: Plan) -> tuple[tuple[str, Backend], ...]:
