@@ -42,6 +42,7 @@ from tilegrad.torch.device_names import as_device, device, is_meta, name_of
 from tilegrad.torch.differentiable import Differentiable, follow_retained, retaining
 from tilegrad.torch.dtype_spelling import spelled
 from tilegrad.torch.hints import METHODS
+from tilegrad.torch.later_leaves import leave_earlier_results
 from tilegrad.torch.methods import adjust
 from tilegrad.torch.mixed_operands import MixedOperands
 from tilegrad.torch.promotion import kind_of
@@ -180,6 +181,8 @@ class Tensor(  # type: ignore[misc]
                 "you can only change requires_grad flags of leaf variables: use detach() for a "
                 "tensor that requires no gradient."
             )
+        if wanted and not self._requires_grad and self.dtype.is_float:
+            leave_earlier_results(self)
         ours.Tensor.requires_grad.__set__(self, wanted)  # type: ignore[attr-defined]
 
     @property  # type: ignore[override]
@@ -203,7 +206,7 @@ class Tensor(  # type: ignore[misc]
             self.uop = unrecorded(self.uop, lambda gradient: gradient, old)
             self._requires_grad, self._is_leaf = True, False
             return
-        self.requires_grad = wanted
+        ours.Tensor.requires_grad.__set__(self, wanted)  # type: ignore[attr-defined]
         if wanted:
             self._previous = earlier
 

@@ -17,12 +17,21 @@ from typing import Any, NamedTuple
 from tilegrad.engine.run import memory as store
 from tilegrad.grad.rules import NO_DERIVATIVE
 from tilegrad.ir.op import Ops
-from tilegrad.ir.queries import below_reshapes
+from tilegrad.ir.queries import base_of, below_reshapes
 from tilegrad.ir.uop import UOp
 from tilegrad.tensor.handle.waiting import Call, Input, Value
 from tilegrad.tensor.storage.memory import is_stored
 
-__all__ = ["Past", "Reached", "has_past", "is_computed", "lost", "note_run", "pasts"]
+__all__ = [
+    "Past",
+    "Reached",
+    "has_past",
+    "is_computed",
+    "is_in_others",
+    "lost",
+    "note_run",
+    "pasts",
+]
 
 # The number of runs of calls after which later pasts take over those of dead memory.
 _MOST_DEPTH = 64
@@ -394,6 +403,14 @@ def lost(
                 seen.add(source)
                 stack.append(source)
     return None
+
+
+def is_in_others(node: UOp) -> bool:
+    """Whether memory that was computed from a node, and lives, has lost its graph."""
+    own = base_of(node)
+    slot = own.arg.slot if own.op is Ops.BUFFER else None
+    names = {id(each) for each in (node, below_reshapes(node), own)}
+    return any(_has(past, names) for at, past in list(pasts.items()) if at != slot)
 
 
 def _has(past: Past, wanted: Collection[int]) -> bool:
