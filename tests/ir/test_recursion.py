@@ -91,7 +91,7 @@ ONCE = "a second call, with what the first made simpler, is the last"
 WRITTEN = "what a rule's pattern is made of, as it stands in the source"
 BOUNDED = {
     "engine/build/pipeline.py": {"_sources": "folders of the package"},
-    "engine/realize/bindings.py": dict.fromkeys(["_at", "_of_lengths"], ARGUMENT),
+    "engine/realize/values_of_runs.py": dict.fromkeys(["_at", "_of_lengths"], ARGUMENT),
     "engine/plans/plan.py": dict.fromkeys(["_fields_of", "_plan_of", "_loop_plan_of"], LOOPS),
     "engine/plans/plans.py": dict.fromkeys(["_make", "_loop_plan", "plan_for"], LOOPS),
     "engine/realize/computed_nodes.py": {"_names_node": ARGUMENT},
