@@ -1,4 +1,4 @@
-"""Tensors that are marked after something was computed from them: that is a constant beside them."""
+"""Tensors that are marked after something was computed from them, which is a constant then."""
 
 from __future__ import annotations
 
