@@ -17,6 +17,7 @@ from tilegrad.tensor.handle.size_arguments import NO_VARIABLES, Variables, here,
 from tilegrad.tensor.handle.tracing import is_open, is_transforming
 from tilegrad.tensor.handle.waiting import StandInError, this_thread
 from tilegrad.tensor.storage import memory, overwritten, running, writes
+from tilegrad.tensor.storage.grown_constants import grown_constants
 from tilegrad.tensor.storage.host_graphs import computed_by_host
 from tilegrad.tensor.storage.memory import is_stored
 from tilegrad.tensor.storage.short_reads import realize_shortly
@@ -36,6 +37,8 @@ def realize_all(tensors: Sequence[Any]) -> None:
             return
         # What is assigned is memory after it: then the next segment has leaves that are known.
         others = writes.run_with(pending)
+        if running.keeps():
+            others = [*others, *grown_constants(pending)]
         everyone = _pending([*tensors, *others]) if others else pending
         try:
             try:

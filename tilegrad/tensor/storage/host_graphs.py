@@ -18,6 +18,7 @@ from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp
 from tilegrad.ir.walks import toposort
 from tilegrad.tensor.handle.core import device_of
+from tilegrad.tensor.handle.living import holders_of
 from tilegrad.tensor.storage import host_runs
 from tilegrad.tensor.storage.host_evaluators import NotOfHostError
 from tilegrad.tensor.storage.memory import is_stored
@@ -26,6 +27,9 @@ __all__ = ["computed_by_host"]
 
 # Nodes of a graph, and how often the host computes one.
 _MOST_NODES, _OFTEN = 256, 16
+# Nodes of one that a tensor's value is on the way of. The host stores what is asked for alone: each
+# later graph would have that value's in it, where the engine stores it as well.
+_MOST_BELOW_STATE = 24
 # By graph, without its memory: the template, and how often it came; no template where that has
 # steps which are not for the host.
 _known: Recent[tuple[Any, ...], tuple[Template | None, int]] = Recent(
@@ -46,6 +50,8 @@ def computed_by_host(tensors: Sequence[Any], roots: Sequence[UOp]) -> list[UOp] 
         return None
     nodes = toposort([root], stop=is_stored)
     if len(nodes) > _MOST_NODES:
+        return None
+    if len(nodes) > _MOST_BELOW_STATE and any(_is_held(node) for node in nodes if node is not root):
         return None
     numbers = {node: number for number, node in enumerate(nodes)}
     leaves = [node for node in nodes if is_stored(node)]
@@ -68,6 +74,11 @@ def computed_by_host(tensors: Sequence[Any], roots: Sequence[UOp]) -> list[UOp] 
         memory = UOp(Ops.RESHAPE, root.dtype, (memory,), root.shape)
     engine.remember(root, memory)
     return [memory]
+
+
+def _is_held(node: UOp) -> bool:
+    """Whether a tensor alive has a value that is in no memory yet."""
+    return not is_stored(node) and not node.is_constant and bool(holders_of(node))
 
 
 def _entry(node: UOp, numbers: dict[UOp, int]) -> tuple[Any, ...]:
