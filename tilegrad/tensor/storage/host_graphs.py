@@ -51,7 +51,7 @@ def computed_by_host(tensors: Sequence[Any], roots: Sequence[UOp]) -> list[UOp] 
     nodes = toposort([root], stop=is_stored)
     if len(nodes) > _MOST_NODES:
         return None
-    if len(nodes) > _MOST_BELOW_STATE and any(_is_held(node) for node in nodes if node is not root):
+    if len(nodes) > _MOST_BELOW_STATE and any(_is_state(node) for node in nodes if node is not root):
         return None
     numbers = {node: number for number, node in enumerate(nodes)}
     leaves = [node for node in nodes if is_stored(node)]
@@ -76,7 +76,7 @@ def computed_by_host(tensors: Sequence[Any], roots: Sequence[UOp]) -> list[UOp] 
     return [memory]
 
 
-def _is_held(node: UOp) -> bool:
+def _is_state(node: UOp) -> bool:
     """Whether a tensor alive has a value that is in no memory yet."""
     return not is_stored(node) and not node.is_constant and bool(holders_of(node))
 
