@@ -51,7 +51,8 @@ def computed_by_host(tensors: Sequence[Any], roots: Sequence[UOp]) -> list[UOp] 
     nodes = toposort([root], stop=is_stored)
     if len(nodes) > _MOST_NODES:
         return None
-    if len(nodes) > _MOST_BELOW_STATE and any(_is_state(node) for node in nodes if node is not root):
+    inner = [node for node in nodes if node is not root]
+    if len(nodes) > _MOST_BELOW_STATE and any(map(_is_state, inner)):
         return None
     numbers = {node: number for number, node in enumerate(nodes)}
     leaves = [node for node in nodes if is_stored(node)]
