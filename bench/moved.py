@@ -14,7 +14,6 @@ run of all programs.
 
 from __future__ import annotations
 
-import argparse
 import itertools
 import json
 import math
@@ -28,7 +27,7 @@ from typing import Any
 
 import numpy as np
 from common import keep, record_of
-from step_loops import mean, run_inside
+from step_loops import arguments, mean, run_inside
 
 STEPS = 40
 _PATIENCE_S = 900.0
@@ -423,11 +422,7 @@ def run_program(name: str, steps: int) -> dict[str, float]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("programs", nargs="*")
-    parser.add_argument("--steps", type=int, default=STEPS)
-    parser.add_argument("--inside", action="store_true", help=argparse.SUPPRESS)
-    given = parser.parse_args()
+    given = arguments(__doc__, STEPS)
     if given.inside:
         print(json.dumps(run_program(given.programs[0], given.steps)))
         return 0

@@ -1,5 +1,5 @@
-"""Programs that are loops of steps, which tilegrad and PyTorch take in turns: how they are timed,
-each in a process of its own with an empty cache, and what is printed and kept of them.
+"""Timing of programs that are loops of steps, tilegrad and PyTorch in turns: each program runs in a
+process of its own with an empty cache, and the results are printed and kept.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 import numpy as np
 from common import environment, keep, record_of
 
-__all__ = ["Log", "main", "mean", "measured", "run_inside"]
+__all__ = ["Log", "arguments", "main", "mean", "measured", "run_inside"]
 
 # What a step logs.
 Log = Sequence[float]
@@ -85,6 +85,17 @@ def run_inside(
     return row
 
 
+def arguments(doc: str | None, steps: int) -> argparse.Namespace:
+    """The arguments of a script whose programs are loops of `steps` steps, unless others are asked
+    for. With `inside` a program runs in this process.
+    """
+    parser = argparse.ArgumentParser(description=doc)
+    parser.add_argument("programs", nargs="*")
+    parser.add_argument("--steps", type=int, default=steps)
+    parser.add_argument("--inside", action="store_true", help=argparse.SUPPRESS)
+    return parser.parse_args()
+
+
 def main(
     file: str,
     doc: str | None,
@@ -96,11 +107,7 @@ def main(
     """The command line of the script `file`: `run` runs one of its programs in this process. The
     results of all of them are kept under its name.
     """
-    parser = argparse.ArgumentParser(description=doc)
-    parser.add_argument("programs", nargs="*")
-    parser.add_argument("--steps", type=int, default=steps)
-    parser.add_argument("--inside", action="store_true", help=argparse.SUPPRESS)
-    given = parser.parse_args()
+    given = arguments(doc, steps)
     if given.inside:
         print(json.dumps(run(given.programs[0], given.steps)))
         return 0

@@ -68,8 +68,8 @@ def test_lanes_that_gather_are_those_of_half_a_wide_vector() -> None:
 
 
 def test_a_short_row_that_vectors_do_not_divide_is_one_iteration() -> None:
-    """Rows of 39 backwards, in vectors of four without masks: a loop over chunks, of which the last
-    begins earlier, would compute for each where it begins.
+    """Reversed rows of 39 elements on vectors of four without masks. A loop over chunks whose last
+    one begins earlier would compute the start of each.
     """
     target = Target("plain", vector_bytes=16, threads=1)
     kernel = start(kernel_of(Tensor.empty(5000, 39).realize().flip(1) + 0.0, target), target)

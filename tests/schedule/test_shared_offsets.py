@@ -31,7 +31,7 @@ def expected_rows(w: Any, h: Any, steps: int) -> Any:
 
 
 def compiled(steps: int, size: int) -> int:
-    """How many kernels a new plan of so many steps compiles, which are right."""
+    """The number of kernels that a new plan of `steps` steps compiles; its results are checked."""
     w, h = RNG.random((size, size)).astype("f") / size, RNG.random((3, size)).astype("f")
     before = counters.compiles
     found = rows_by_steps(Tensor(w), Tensor(h), steps)

@@ -1,4 +1,4 @@
-"""Loops of fewer iterations, for drivers that leave all loops of a lane after so many.
+"""Unrolled loop bodies, for drivers that leave all loops of a lane after 65,535 iterations.
 
 Mesa's lavapipe counts the iterations of all loops of a lane together, and goes on as if the loops
 were done when there were 65,535: without an error, and with a wrong result. There the text repeats

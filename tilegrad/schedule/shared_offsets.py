@@ -46,24 +46,28 @@ def share_offsets(order: Sequence[UnorderedItem]) -> list[UnorderedItem]:
     shared = {key: _shared(each) for key, each in alike.items() if len(each) > 2}
     if not shared:
         return list(order)
-    result: list[UnorderedItem] = []
-    for item in order:
-        found = None if item.ast is None else opened[item.ast]
-        key = None if found is None else (found.ast, item.device)
-        if found is None or key not in shared:
-            result.append(item)
-            continue
-        ast, factors = shared[key]
-        first = len(item.offset_names)
-        named = {
-            variable: _offset(first + number, variable, factor)
-            for number, (variable, factor) in enumerate(zip(found.variables, factors, strict=True))
-        }
-        values = [value // factor for value, factor in zip(found.values, factors, strict=True)]
-        result.append(
-            replace(item, ast=ast.substitute(named), offset_names=(*item.offset_names, *values))
-        )
-    return result
+    return [
+        item if item.ast is None else _with_shared(item, opened[item.ast], shared) for item in order
+    ]
+
+
+def _with_shared(
+    item: UnorderedItem,
+    opened: _Opened,
+    shared: dict[tuple[UOp, str], tuple[UOp, tuple[int, ...]]],
+) -> UnorderedItem:
+    """An item with the kernel that it shares with others, if it does."""
+    found = shared.get((opened.ast, item.device))
+    if found is None:
+        return item
+    ast, factors = found
+    first = len(item.offset_names)
+    named = {
+        variable: _offset(first + number, variable, factor)
+        for number, (variable, factor) in enumerate(zip(opened.variables, factors, strict=True))
+    }
+    values = [value // factor for value, factor in zip(opened.values, factors, strict=True)]
+    return replace(item, ast=ast.substitute(named), offset_names=(*item.offset_names, *values))
 
 
 def has_offsets(ast: UOp) -> bool:

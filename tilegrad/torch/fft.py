@@ -31,7 +31,7 @@ def _pair(input: Any) -> Tensor:
 
 
 def _listed(several: Any) -> Any:
-    """Axes or sizes, of which one may come alone."""
+    """Axes or sizes as a sequence; one integer stands for itself."""
     return (several,) if isinstance(several, int) else several
 
 

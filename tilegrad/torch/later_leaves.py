@@ -50,7 +50,7 @@ def leave_earlier_results(tensor: Any) -> None:
 
 
 def _was_read(tensor: Any) -> bool:
-    """Whether a value of which no graph is left may have been computed from a tensor."""
+    """Whether memory that has lost its graph may have been computed from a tensor."""
     if tensor._call is not None and tensor._call.value is None:
         return False
     node = tensor.uop

@@ -11,7 +11,7 @@ operations it is computed like any value that a tensor holds.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from tilegrad.ir.op import Ops
@@ -20,32 +20,24 @@ from tilegrad.tensor.handle.living import holders_of
 
 __all__ = ["grown_constants"]
 
-# Operations of a constant that is no state, such as an identity matrix or a window of a filter.
+# Operations one after the other in a constant that is no state, such as an identity matrix.
 _FEW = 8
 
 
 def grown_constants(asked: Sequence[Any]) -> list[Any]:
     """The tensors alive, beside those that are `asked` for, whose constants these are computed from
-    by now, where that takes more than a few operations.
+    by now, where that takes more than a few operations one after the other.
     """
     roots = [each.uop for each in asked if each._call is None and each.uop.is_constant]
-    nodes = toposort(roots) if roots else {}
-    if _operations(nodes) <= _FEW:
-        return []
+    depth: dict[UOp, int] = {}
+    for node in toposort(roots) if roots else ():
+        is_operation = node.op.is_alu or node.op is Ops.REDUCE_AXIS
+        depth[node] = max([depth[source] for source in node.src], default=0) + is_operation
     known = {id(each) for each in asked}
-    found: list[Any] = []
-    for node in nodes:
-        for tensor in holders_of(node):
-            is_plain = tensor._call is None and tensor._node is node and not tensor._variables
-            if is_plain and id(tensor) not in known and _operations(toposort([node])) > _FEW:
-                known.add(id(tensor))
-                found.append(tensor)
-    return found
-
-
-def _operations(nodes: Iterable[UOp]) -> int:
-    return sum(map(_is_operation, nodes))
-
-
-def _is_operation(node: UOp) -> bool:
-    return node.op.is_alu or node.op is Ops.REDUCE_AXIS
+    return [
+        tensor
+        for node, operations in depth.items()
+        if operations > _FEW
+        for tensor in holders_of(node)
+        if tensor._call is None and not tensor._variables and id(tensor) not in known
+    ]

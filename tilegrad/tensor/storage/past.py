@@ -394,7 +394,7 @@ def lost(
                 if id(node) in everyone:
                     # A target whose value this is may be in its past by an earlier name.
                     wanted = set().union(*[each for each in targets if id(node) not in each])
-                if _has(past, wanted):
+                if _have([past], wanted):
                     return node
             is_over = node.op in NO_DERIVATIVE or not (node.dtype.is_float or node.op is Ops.LOOP)
             sources = () if is_over else node.src
@@ -410,11 +410,12 @@ def is_in_others(node: UOp) -> bool:
     own = base_of(node)
     slot = own.arg.slot if own.op is Ops.BUFFER else None
     names = {id(each) for each in (node, below_reshapes(node), own)}
-    return any(_has(past, names) for at, past in list(pasts.items()) if at != slot)
+    return _have([past for at, past in list(pasts.items()) if at != slot], names)
 
 
-def _has(past: Past, wanted: Collection[int]) -> bool:
-    stack, seen = [past], {id(past)}
+def _have(several: Sequence[Past], wanted: Collection[int]) -> bool:
+    """Whether some pasts, or those that they link to, have one of the nodes `wanted`."""
+    stack, seen = [*several], set(map(id, several))
     while stack:
         past = stack.pop()
         past.shorten()
