@@ -120,14 +120,11 @@ def numbers_of_memory(tensor: Any, key: Any, frame: FrameType, code: CodeType) -
             node = node.src[0]
         if node.op is not Ops.BUFFER:
             return None
-        dtype, size = node.dtype, node.shape
-        if moves:
-            size = moves[0][2]
+        dtype, size = node.dtype, moves[0][2] if moves else node.shape
         kind = kind_of(dtype, size)
     else:
-        if call.value is None or call.inputs is not None or call.requires_grad:
-            return None
-        if call.pool is not pool:
+        is_memory = call.value is not None and call.inputs is None
+        if not is_memory or call.requires_grad or call.pool is not pool:
             return None
         dtype, size, kind, moves = call.dtype, call.shape, call.kind, call.moves
     cut = kind, key if key.__class__ is int else named_key(key)
