@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
+from tilegrad.base.dtype import dtypes
 from tilegrad.base.errors import InternalError
 from tilegrad.base.float8 import FORMATS
 from tilegrad.runtime.simt_memory import Race
 from tilegrad.target import MatrixUnit
 
 __all__ = ["Late", "fragments", "multiply"]
+
+
+# What lanes hold of a matrix, by (row, column).
+Elements = dict[tuple[int, int], Any]
 
 
 class Late:
@@ -44,23 +49,47 @@ def multiply(
     b = _gathered(unit, unit.b_layout, right, "b")
     totals = [lane[2].values if isinstance(lane[2], Late) else lane[2] for lane in operands]
     c = _gathered(unit, unit.c_layout, totals, "c")
-    out = unit.dtype_out
-    fma: Callable[[Any, Any, Any], Any]
-    if out.is_float:
-        fma = functions[f"fma_{out.name}"]
-    else:
-        wrap = functions[out.name]
+    total = _products(unit, a, b, c, functions)
+    return [tuple([total[row][column] for row, column in own]) for own in unit.c_layout]
 
-        def fma(x: int, y: int, z: int) -> int:
-            result: int = wrap(x * y + z)
-            return result
 
-    for row, column in c:
-        total = c[row, column]
+def _products(
+    unit: MatrixUnit, a: Elements, b: Elements, c: Elements, functions: dict[str, Any]
+) -> list[list[Any]]:
+    """a @ b + c of the elements by position, as rows: for each k all elements at once."""
+    import numpy as np
+
+    out, kind = unit.dtype_out, np.float64 if unit.dtype_out.is_float else np.int64
+    left, right, total = (
+        np.array([[held[row, column] for column in range(width)] for row in range(height)], kind)
+        for held, height, width in (
+            (a, unit.m, unit.k), (b, unit.k, unit.n), (c, unit.m, unit.n),
+        )
+    )  # fmt: skip
+    rounded = np.frompyfunc(functions[out.name], 1, 1)
+    with np.errstate(all="ignore"):
         for k in range(unit.k):
-            total = fma(a[row, k], b[k, column], total)
-        c[row, column] = total
-    return [tuple([c[position] for position in positions]) for positions in unit.c_layout]
+            # The product of two such floats fits a double.
+            product = left[:, k, None] * right[None, k]
+            if not out.is_float:
+                total = (total + product).astype(out.name).astype(kind)
+            elif out in (dtypes.float32, dtypes.float16):
+                total = _odd_sums(product, total).astype(out.name).astype(kind)
+            else:
+                total = rounded(_odd_sums(product, total)).astype(kind)
+    rows: list[list[Any]] = total.tolist()
+    return rows
+
+
+def _odd_sums(x: Any, y: Any) -> Any:
+    """x + y rounded to odd, so that rounding it again gives what rounding once would."""
+    import numpy as np
+
+    total = x + y
+    second = total - x
+    lost = (x - (total - second)) + (y - second)
+    is_cut = (lost != 0) & np.isfinite(total) & (total.view(np.uint64) & 1 == 0)
+    return np.where(is_cut, np.nextafter(total, np.copysign(np.inf, lost)), total)
 
 
 def _read(unit: MatrixUnit, value: Any) -> float:
@@ -103,9 +132,9 @@ def _gathered(
     layout: Sequence[Sequence[tuple[int, int]]],
     lanes: Sequence[Any],
     operand: str,
-) -> dict[tuple[int, int], Any]:
+) -> Elements:
     """The matrix that the lanes hold together. Where several hold one element, they must agree."""
-    found: dict[tuple[int, int], Any] = {}
+    found: Elements = {}
     for positions, values in zip(layout, lanes, strict=True):
         for position, value in zip(positions, values, strict=True):
             known = found.setdefault(position, value)

@@ -51,19 +51,17 @@ def run(
         raise PTXError(f"{lanes} lanes in a block, .maxntid is {entry.most_lanes}")
     blocks = int(np.prod(grid))
     step = max(1, _MOST // lanes)
-    stored: list[Array] = []
-    constant: list[Array] = []
+    # By byte of memory: whether an access that stores begins there, or one that reads a constant.
+    stored, constant = memory.marks(), memory.marks()
     for first in range(0, blocks, step):
         launch = Launch(
             entry, memory, arguments, grid, block, range(first, min(first + step, blocks)), asked
         )
         launch.run()
-        stored += launch.stored
-        constant += launch.constant
-    if stored and constant:
-        both = np.intersect1d(np.concatenate(stored), np.concatenate(constant))
-        if both.size:
-            raise PTXError("what is read as constant is memory that the same launch writes")
+        stored |= launch.stored
+        constant |= launch.constant
+    if (stored & constant).any():
+        raise PTXError("what is read as constant is memory that the same launch writes")
 
 
 @dataclass
@@ -133,8 +131,7 @@ class Launch:
             self.tensor = tensor_memory.TensorMemory(len(numbers_of_blocks), self.lanes)
         # Lane by lane, so that no other can reach it.
         self.local = SharedMemory(self.count, sizes["local"])
-        self.stored: list[Array] = []
-        self.constant: list[Array] = []
+        self.stored, self.constant = memory.marks(), memory.marks()
 
     def _specials(
         self, grid: Sequence[int], block: Sequence[int], numbers_of: range
@@ -740,7 +737,7 @@ def _read(
     if space == "global":
         offsets = launch.memory.offsets(addresses, size, what)
         if is_constant:
-            launch.constant.append(np.unique(offsets))
+            launch.constant[offsets] = True
         return launch.memory.read(offsets, raw)
     if space == "shared":
         return launch.shared.read(launch.block[active], launch.lane[active], addresses, raw, what)
@@ -787,7 +784,7 @@ def _write(
 ) -> None:
     if space == "global":
         offsets = launch.memory.offsets(addresses, values.itemsize, what)
-        launch.stored.append(np.unique(offsets))
+        launch.stored[offsets] = True
         _same_where_they_meet(offsets, values, what)
         launch.memory.write(offsets, values)
     elif space == "shared":
@@ -815,7 +812,7 @@ def _red(entry: Entry, instruction: Instruction) -> Step:
 
     def step(launch: Launch, active: Array) -> None:
         offsets = launch.memory.offsets(place(launch)[active], _width(kind) // 8, instruction.text)
-        launch.stored.append(np.unique(offsets))
+        launch.stored[offsets] = True
         with np.errstate(all="ignore"):
             for offset, value in zip(offsets, fetch(launch)[active]):
                 at = np.array([offset])
@@ -993,7 +990,7 @@ def _bulk_tensor(entry: Entry, instruction: Instruction) -> Step:
             values = matrix.elements(launch.memory, tuple(begin), what)
             inside, addresses = matrix.places(tuple(begin))
             read = launch.memory.offsets(addresses[inside], matrix.itemsize, what)
-            launch.constant.append(np.unique(read))
+            launch.constant[read] = True
             launch.barriers.copy(block, lane, word, start, matrix, values, what)
 
     return step

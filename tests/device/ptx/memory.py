@@ -32,6 +32,10 @@ class GlobalMemory:
         self.live: dict[int, int] = {}
         self._table: tuple[Array, Array] | None = None
 
+    def marks(self) -> Array:
+        """For each byte, whether something holds of it: of none yet."""
+        return np.zeros(self._bytes.size, bool)
+
     def allocate(self, nbytes: int) -> int:
         start = self._end
         self._end = -(-(start + nbytes) // _GAP) * _GAP + _GAP
@@ -139,6 +143,8 @@ class SharedMemory:
 
     def _check_fills(self, every: Array, owner: Array, what: str) -> None:
         """An error where lanes read what a copy brought for which they have not waited."""
+        if not self._fills:
+            return
         fills = self._fill[every]
         for number in np.unique(fills[fills >= 0]):
             readers = owner[(fills == number).any(1)]
