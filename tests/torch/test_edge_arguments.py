@@ -200,3 +200,38 @@ def test_a_target_that_is_neither_costs_nothing() -> None:
 
 def test_slices_of_no_image() -> None:
     assert torch.nn.functional.unfold(torch.zeros(0, 1, 5, 5), 2).shape == (0, 4, 16)
+
+
+@pytest.mark.parametrize("dtype", [torch.int8, torch.int64])
+def test_integers_are_counted_between_ends_without_fractions(dtype: Any) -> None:
+    found = torch.linspace(4.3, -3, 50, dtype=dtype)
+    assert found.dtype == dtype
+    # 4 - 7 * k / 49, cut to what lies nearer to 0.
+    expected = [int((4 * 49 - 7 * k) / 49) for k in range(50)]
+    assert found.tolist() == expected
+    assert torch.linspace(2.9, 9.5, 1, dtype=dtype).tolist() == [2]
+    powers = torch.logspace(4.3, 0, 3, 2.0, dtype=dtype)
+    assert powers.tolist() == [16, 4, 1]
+
+
+def test_a_mask_of_more_axes_stretches_what_it_writes() -> None:
+    mask = np.array([[True, False], [False, True]])
+    found = torch.tensor([1, 2]).masked_scatter(torch.tensor(mask), torch.tensor([7, 8]))
+    assert found.tolist() == [[7, 2], [1, 8]]
+
+
+def test_indices_of_nothing_are_filled() -> None:
+    found = torch.zeros(5, 0, 3).nonzero_static(size=2, fill_value=-7)
+    assert found.tolist() == [[-7, -7, -7]] * 2
+
+
+def test_differences_of_none_are_the_values_alone() -> None:
+    ends = torch.tensor([9])
+    assert torch.tensor([1, 5]).diff(0, prepend=ends, append=ends).tolist() == [1, 5]
+
+
+def test_one_class_for_one_row_of_scores() -> None:
+    loss = torch.nn.functional.multi_margin_loss
+    scores = torch.tensor([0.5, 1.0, 0.0])
+    # (1 - 1 + 0.5) / 3 + 0 for the last.
+    assert loss(scores, torch.tensor([1])).item() == pytest.approx(0.5 / 3)

@@ -256,26 +256,38 @@ def range_(
 
 def linspace(start: Any, end: Any, steps: int, **options: Unpack[Making]) -> Tensor:
     """`steps` numbers in equal distances, both ends among them: counted from the nearer end, so
-    that each is PyTorch's to the last bit.
+    that each is PyTorch's to the last bit. Integers are counted from ends without fractions, and
+    cut.
     """
     first, last, made = float(start), float(end), options_of(options, dtypes.default_float)
     steps = as_int("linspace", "steps", steps)
+    if made["dtype"].is_int:
+        whole = numpy.trunc(_between(int(first), int(last), steps)).astype(numpy.int64)
+        return Tensor(whole.astype(made["dtype"].name), **made)
     if made["dtype"] is not dtypes.float32 or steps < 2:
         return Tensor.linspace(first, last, steps, **made)
-    low, high = numpy.float32(first), numpy.float32(last)
-    step = numpy.float64((high - low) / numpy.float32(steps - 1))
+    values = _between(numpy.float32(first), numpy.float32(last), steps)
+    return Tensor(values.astype(numpy.float32), **made)
+
+
+def _between(low: Any, high: Any, steps: int) -> Any:
+    """`steps` numbers in float64, of a distance rounded as the two ends are."""
+    step = numpy.float64((high - low) / type(low)(max(steps - 1, 1)))
     index = numpy.arange(steps)
     from_end = steps - 1 - index
-    values = numpy.where(index < steps // 2, low + step * index, high - step * from_end)
-    return Tensor(values.astype(numpy.float32), **made)
+    return numpy.where(
+        (index < steps // 2) | (steps == 1), low + step * index, high - step * from_end
+    )
 
 
 def logspace(
     start: Any, end: Any, steps: int, base: float = 10.0, **options: Unpack[Making]
 ) -> Tensor:
     """Powers of `base` whose exponents are those of `linspace`."""
-    exponents = numpy.linspace(float(start), float(end), steps)
     made = options_of(options, dtypes.default_float)
+    if made["dtype"].is_int:
+        start, end = int(start), int(end)
+    exponents = numpy.linspace(float(start), float(end), steps)
     return tensor(base**exponents, **made)
 
 

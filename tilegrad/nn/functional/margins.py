@@ -217,7 +217,7 @@ def multi_margin_loss(
 
     Args:
         input: scores, (N, C) or (C,).
-        target: integer classes, (N,) or ().
+        target: integer classes, (N,); () or (1,) beside (C,).
         p: 1 or 2.
         margin: the least difference.
         weight: factor of each class, (C,).
@@ -233,6 +233,8 @@ def multi_margin_loss(
     """
     if p not in (1, 2):
         raise ConfigError(f"multi_margin_loss: p must be 1 or 2, not {p}", line=here())
+    if input.ndim == 1 and same_shape(target.shape, (1,)):
+        target = target.reshape(())
     _check_classes("multi_margin_loss", input, target, input.shape[:-1])
     target = checked("multi_margin_loss", target, input._sizes[-1], wraps=False)
     is_target = target.unsqueeze(-1).eq(Tensor.arange(input._sizes[-1], device=input.device))

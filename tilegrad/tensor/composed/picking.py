@@ -115,12 +115,12 @@ class Picking(Numbers):
         is not counted; where `source` has no more, its last element is used.
 
         Args:
-            mask: a bool tensor that broadcasts to this shape.
+            mask: a bool tensor whose shape broadcasts with this one.
             source: the elements.
 
-        Returns a tensor of this shape and dtype.
+        Returns a tensor of the broadcast shape and this dtype.
 
-        Raises ShapeError if `mask` does not broadcast to this shape, or `source` has no element.
+        Raises ShapeError unless the shapes broadcast, or if `source` has no element.
 
         >>> Tensor([1, 2, 3]).masked_scatter(Tensor([True, False, True]), Tensor([7, 8])).tolist()
         [7, 2, 8]
@@ -130,11 +130,11 @@ class Picking(Numbers):
             raise ShapeError(
                 "masked_scatter: the source has no element", tensor=describe(self.uop), line=here()
             )
-        test = mask.cast(dtypes.bool).expand(self.shape)
-        rank = (test.flatten().cumsum(0, dtype=index_dtype(self.shape)) - 1).clip(
+        x, test = type(self).broadcast_tensors(self, mask.cast(dtypes.bool))
+        rank = (test.flatten().cumsum(0, dtype=index_dtype(x.shape)) - 1).clip(
             0, values._sizes[0] - 1
         )
-        return test.where(values._rows(rank).reshape(self.shape), self)
+        return test.where(values._rows(rank).reshape(x.shape), x)
 
     @valued
     @composed

@@ -59,10 +59,11 @@ class Selecting(Scatter):
             assert isinstance(rows_wanted, int)
             positions, is_filled = test._true_positions(rows_wanted)
         count = positions._sizes[0]
-        if not self.ndim or not count:
+        if not self.ndim or not count or not self._has_elements():
+            fill = 0 if size is None else fill_value
             return (
                 type(self)
-                .zeros(count, self.ndim, device=self.device, dtype=dtypes.int32)
+                .full((count, self.ndim), fill, device=self.device, dtype=dtypes.int32)
                 ._holding(self._variables)
             )
         columns = self._columns(positions)
