@@ -235,3 +235,14 @@ def test_one_class_for_one_row_of_scores() -> None:
     scores = torch.tensor([0.5, 1.0, 0.0])
     # (1 - 1 + 0.5) / 3 + 0 for the last.
     assert loss(scores, torch.tensor([1])).item() == pytest.approx(0.5 / 3)
+
+
+def test_powers_of_truth_values_are_integers() -> None:
+    truths = torch.tensor([True, False])
+    for found in (truths**2, truths.square(), torch.square(truths), truths.pow(2)):
+        assert found.dtype == torch.int64 and found.tolist() == [1, 0]
+
+
+def test_a_number_of_slices_in_a_tensor() -> None:
+    first, second = torch.arange(5).tensor_split(torch.tensor(2))
+    assert (first.tolist(), second.tolist()) == ([0, 1, 2], [3, 4])

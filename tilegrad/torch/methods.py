@@ -181,6 +181,7 @@ def adjust(kind: Any) -> None:
         (("clamp", "clip"), _limited),
         (("aminmax",), _extremes),
         (("frexp",), _split_up),
+        (("square", "__pow__"), _counting),
         (("cross",), _default_cross_axis),
         (("lu_solve",), _by_exchanges),
         (_PRODUCTS, product_of_kind),
@@ -293,6 +294,17 @@ def _split_up(method: Any) -> Any:
         return MantissaAndExponent(*method(self))
 
     return split
+
+
+def _counting(method: Callable[..., Any]) -> Any:
+    """The square of truth values, or their power by an integer, in int64."""
+
+    def give(self: Any, *args: Any) -> Any:
+        if self.dtype is dtypes.bool and all(each.__class__ is int for each in args):
+            self = self.cast(dtypes.int64)
+        return method(self, *args)
+
+    return give
 
 
 def _filling(method: Callable[..., Any]) -> Any:

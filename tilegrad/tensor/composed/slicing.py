@@ -65,7 +65,9 @@ class Slicing(Layouts):
         """
         axis = as_axis("tensor_split", dim, self.ndim)
         size = self._length(axis)
-        if isinstance(indices_or_sections, Iterable):
+        # A tensor without axes holds a number of slices.
+        is_number = getattr(indices_or_sections, "ndim", None) == 0
+        if isinstance(indices_or_sections, Iterable) and not is_number:
             given = [as_int("tensor_split", "a position", cut) for cut in indices_or_sections]
             cuts = [0, *(min(cut + size * (cut < 0), size) for cut in given), size]
             return tuple(
