@@ -246,3 +246,12 @@ def test_powers_of_truth_values_are_integers() -> None:
 def test_a_number_of_slices_in_a_tensor() -> None:
     first, second = torch.arange(5).tensor_split(torch.tensor(2))
     assert (first.tolist(), second.tolist()) == ([0, 1, 2], [3, 4])
+
+
+def test_what_is_taken_along_an_axis_counts_from_its_end() -> None:
+    values = np.arange(6).reshape(2, 3)
+    index = np.array([[-1, 0], [1, -3]])
+    found = torch.tensor(values).take_along_dim(torch.tensor(index), 1)
+    np.testing.assert_array_equal(found.numpy(), np.take_along_axis(values, index, 1))
+    flat = torch.take_along_dim(torch.tensor(values), torch.tensor([-1, 2]))
+    assert flat.tolist() == [5, 2]

@@ -182,6 +182,7 @@ def adjust(kind: Any) -> None:
         (("aminmax",), _extremes),
         (("frexp",), _split_up),
         (("square", "__pow__"), _counting),
+        (("take_along_dim",), _from_the_end),
         (("cross",), _default_cross_axis),
         (("lu_solve",), _by_exchanges),
         (_PRODUCTS, product_of_kind),
@@ -303,6 +304,16 @@ def _counting(method: Callable[..., Any]) -> Any:
         if self.dtype is dtypes.bool and all(each.__class__ is int for each in args):
             self = self.cast(dtypes.int64)
         return method(self, *args)
+
+    return give
+
+
+def _from_the_end(method: Callable[..., Any]) -> Any:
+    """A negative index counts from the end, which `gather` refuses."""
+
+    def give(self: Any, indices: Any, dim: int | None = None) -> Any:
+        size = self.numel() if dim is None else self.shape[dim]
+        return method(self, (indices < 0).where(indices + size, indices), dim)
 
     return give
 
