@@ -15,8 +15,8 @@ from tilegrad.torch.device_names import name_of
 from tilegrad.torch.pivots import pivots_of
 
 __all__ = [
-    "anywhere", "by_weights", "factors_in_one", "in_one_mode", "is_called_within", "of_all_axes",
-    "of_wide_positions", "wide_or_told",
+    "anywhere", "by_weights", "counting", "factors_in_one", "from_the_end", "in_one_mode",
+    "is_called_within", "of_all_axes", "of_wide_positions", "wide_or_told",
 ]  # fmt: skip
 
 # Modules whose functions stand around methods.
@@ -155,5 +155,26 @@ def factors_in_one(method: Callable[..., Any]) -> Any:
         packed, order = self.lu_factor()
         found = packed, pivots_of(order)
         return (*found, self.new_zeros(self.shape[:-2], dtype=dtypes.int32)) if get_infos else found
+
+    return give
+
+
+def counting(method: Callable[..., Any]) -> Any:
+    """The square of truth values, or their power by an integer, in int64."""
+
+    def give(self: Any, *args: Any) -> Any:
+        if self.dtype is dtypes.bool and all(each.__class__ is int for each in args):
+            self = self.cast(dtypes.int64)
+        return method(self, *args)
+
+    return give
+
+
+def from_the_end(method: Callable[..., Any]) -> Any:
+    """A negative index counts from the end, which `gather` refuses."""
+
+    def give(self: Any, indices: Any, dim: int | None = None) -> Any:
+        size = self.numel() if dim is None else self.shape[dim]
+        return method(self, (indices < 0).where(indices + size, indices), dim)
 
     return give

@@ -19,7 +19,9 @@ from tilegrad.tensor.tensor import Tensor as OurTensor
 from tilegrad.torch.argument_methods import (
     anywhere,
     by_weights,
+    counting,
     factors_in_one,
+    from_the_end,
     in_one_mode,
     of_all_axes,
     of_wide_positions,
@@ -181,8 +183,8 @@ def adjust(kind: Any) -> None:
         (("clamp", "clip"), _limited),
         (("aminmax",), _extremes),
         (("frexp",), _split_up),
-        (("square", "__pow__"), _counting),
-        (("take_along_dim",), _from_the_end),
+        (("square", "__pow__"), counting),
+        (("take_along_dim",), from_the_end),
         (("cross",), _default_cross_axis),
         (("lu_solve",), _by_exchanges),
         (_PRODUCTS, product_of_kind),
@@ -295,27 +297,6 @@ def _split_up(method: Any) -> Any:
         return MantissaAndExponent(*method(self))
 
     return split
-
-
-def _counting(method: Callable[..., Any]) -> Any:
-    """The square of truth values, or their power by an integer, in int64."""
-
-    def give(self: Any, *args: Any) -> Any:
-        if self.dtype is dtypes.bool and all(each.__class__ is int for each in args):
-            self = self.cast(dtypes.int64)
-        return method(self, *args)
-
-    return give
-
-
-def _from_the_end(method: Callable[..., Any]) -> Any:
-    """A negative index counts from the end, which `gather` refuses."""
-
-    def give(self: Any, indices: Any, dim: int | None = None) -> Any:
-        size = self.numel() if dim is None else self.shape[dim]
-        return method(self, (indices < 0).where(indices + size, indices), dim)
-
-    return give
 
 
 def _filling(method: Callable[..., Any]) -> Any:
