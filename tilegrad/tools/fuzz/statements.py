@@ -134,11 +134,10 @@ def _slice(chance: random.Random, numbers: Numbers, given: Sequence[Seen]) -> Pa
 
 
 def _half(chance: random.Random, numbers: Numbers, given: Sequence[Seen]) -> Params:
-    """Where a slice begins that has half of the rows, whose number stays."""
-    if given[0].ndim < 1 or len(set(given[0].shapes)) > 1 or given[0].least() < 2:
+    """Where a slice begins that has half of the rows, however many there are."""
+    if given[0].ndim < 1 or given[0].least() < 2:
         return None
-    half = -(-given[0].least() // 2)
-    return numbers.integer(0, given[0].least() - half), str(half)
+    return (numbers.integer(0, given[0].least() // 2),)
 
 
 def _slice_or_not(chance: random.Random, numbers: Numbers, given: Sequence[Seen]) -> Params:
@@ -257,7 +256,7 @@ _ROWS = [
     StatementKind("element", (_ANY,), "{a}[{p}, {q}]", "{a}[{p}, {q}, ...]", _both),
     StatementKind("slice", (_ANY,), "{a}[{p}:{p} + {q}]", "", _slice, weight=4),
     StatementKind("slice_and_length", (_ANY,), "{a}[{p}:{p} + {q}]", "", _slice_and_length, weight=3),
-    StatementKind("slice_beside_half", (_FI,), "{a}[{p}:{p} + {q}] * 2 - {a}.chunk(2)[0]", "{a}[{p}:{p} + {q}] * 2 - {a}[:{q}]", _half),
+    StatementKind("slice_beside_half", (_FI,), "{a}[{p}:{p} + -(-{a}.shape[0] // 2)] * 2 - {a}.chunk(2)[0]", "{a}[{p}:{p} + -(-{a}.shape[0] // 2)] * 2 - {a}[:-(-{a}.shape[0] // 2)]", _half),
     StatementKind("columns", (_ANY,), "{a}[:, {p}:]", "", _column),
     StatementKind("first", (_ANY,), "{a}[:{p}]", "", _end, weight=2),
     StatementKind("last", (_ANY,), "{a}[-{p}:]", "", _end),
