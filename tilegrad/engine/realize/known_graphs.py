@@ -48,6 +48,7 @@ _MOST_BINDINGS = 64
 # Ops that a walk treats by more than the node, or whose arguments may be any object.
 _REFUSED = frozenset({Ops.LOOP, Ops.LOOP_OUTPUT, Ops.CUSTOM, Ops.DEFINE_VAR, Ops.BIND})
 _NOTHING = "return None"
+_new = tuple.__new__
 
 Stored = Callable[[UOp], UOp | None]
 # The nodes by number, and those of them that are no uses of constants.
@@ -68,6 +69,7 @@ class KnownGraph:
     Attributes:
         request: the request that it was written from, without its nodes.
         roots: the numbers of the requested nodes.
+        default: the default device, where the graph depends on it.
         leaves, constants: the numbers of its memory, and of constants that are one node.
         is_inside: of each node, whether it is neither memory, nor a move of it, nor constant.
         varying: what the code takes for variables; the rest of it is what it was.
@@ -101,7 +103,10 @@ class KnownGraph:
         self.notes: dict[Any, Any] = {}
         self.match = match
         self.config: Config = current_config()
-        self.default = Device.DEFAULT
+        # Memory says where to compute; what comes of no memory is computed on the default device.
+        has_copies = any(node.op is Ops.COPY for node in request.nodes)
+        is_placed = len(roots) == 1 and self.leaves and not has_copies
+        self.default = None if is_placed else Device.DEFAULT
 
 
 _Key = tuple[Any, ...]
@@ -250,7 +255,7 @@ def _varying(bindings: Bindings) -> _Varying:
 
 def _key_of(roots: Sequence[UOp]) -> _Key:
     first = roots[0]
-    return len(roots), first.op.serial, first.dtype, first.shape
+    return len(roots), first.op.serial, first.dtype, first._shape or first.shape
 
 
 def matched(roots: Sequence[UOp], stored: Stored) -> Matched | None:
@@ -259,9 +264,11 @@ def matched(roots: Sequence[UOp], stored: Stored) -> Matched | None:
     graphs = _known.get(key)
     if graphs is None:
         return None
-    switches, default = current_config(), Device.DEFAULT
+    switches = current_config()
     for graph in graphs:
-        if graph.default != default or (graph.config is not switches and graph.config != switches):
+        if graph.config is not switches and graph.config != switches:
+            continue
+        if graph.default is not None and graph.default != Device.DEFAULT:
             continue
         aliases: list[tuple[UOp, int]] = []
         watched: list[UOp] = []
@@ -274,7 +281,8 @@ def matched(roots: Sequence[UOp], stored: Stored) -> Matched | None:
             continue
         if graph is not graphs[0]:
             _known.put(key, (graph, *[each for each in graphs if each is not graph]))
-        return Matched(graph, found, watched, aliases)
+        # As `Matched(...)`, without its frame.
+        return _new(Matched, (graph, found, watched, aliases))
     return None
 
 

@@ -37,6 +37,7 @@ __all__ = [
 ]  # fmt: skip
 
 _slots = itertools.count()
+_new = tuple.__new__
 _memory: dict[int, Buffer] = {}
 # Slots of memory that holds another value by now, with the thread that wrote it.
 _stale: dict[int, int] = {}
@@ -56,7 +57,8 @@ _leaves: dict[int, _Reference] = {}
 def leaf(buffer: Buffer) -> UOp:
     """A BUFFER node for `buffer`."""
     slot = next(_slots)
-    arg = BufferArg(slot, buffer.allocator.device, buffer.size)
+    # As `BufferArg(...)`, without its frame.
+    arg = _new(BufferArg, (slot, buffer.allocator.device, buffer.size))
     key = Ops.BUFFER.serial, buffer.dtype, (), arg, BufferArg
     node = remade(key, Ops.BUFFER, (buffer.size,))
     _memory[slot] = buffer

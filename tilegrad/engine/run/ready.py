@@ -23,6 +23,7 @@ from tilegrad.engine.plans.plan import Plan, PlannedMemory, Step
 from tilegrad.engine.run import better_kernels, report
 from tilegrad.engine.run.ready_code import Blocks, PlanRun, RunText, written_run
 from tilegrad.engine.run.unrolled import FixedInteger, Inside, KernelLaunch, Pick, launches_of
+from tilegrad.engine.run.wakes_threads import WakesThreads
 from tilegrad.ir.lengths import Terms, text_of, value_of
 from tilegrad.runtime.buffer import Buffer, over, size_class
 
@@ -30,10 +31,8 @@ __all__ = ["NoRoomError", "Ready", "made_ready"]
 
 # Operations and bytes of a run that ends before a sleeping thread has woken: some 100 microseconds.
 _SMALL_OPS = _SMALL_BYTES = 1 << 20
-# A larger run may end before that too, as one of matrix products does: its first runs tell.
+# A larger run may end before that too, as one of matrix products does (`wakes_threads`).
 _MIDDLE_OPS, _MIDDLE_BYTES = 1 << 24, 1 << 22
-_WAKING_S = 1e-4
-_FIRST_RUNS: Final = 4
 
 # Compiling a function takes as long as some fifty runs lose without it.
 _OFTEN: Final = 8
@@ -133,8 +132,8 @@ class Ready:
 
     __slots__ = (
         "_allocator", "_calls", "_copies", "_costs", "_costs_at", "_count", "_first", "_fixed",
-        "_inputs", "_launches", "_least_s", "_load", "_memory", "_offsets", "_outputs", "_own",
-        "_patience_s", "_picks", "_plan", "_run", "_runs", "_shared", "_timed", "backend",
+        "_inputs", "_launches", "_load", "_memory", "_offsets", "_outputs", "_own",
+        "_patience_s", "_picks", "_plan", "_run", "_runs", "_shared", "_wakes", "backend",
     )  # fmt: skip
 
     def __init__(
@@ -169,8 +168,8 @@ class Ready:
         self._patience_s: float = patience_s or math.inf
         # By whether the work is small.
         self._calls: dict[bool, Any] = {}
-        # Of work that may be small, the least time of the first runs.
-        self._least_s, self._timed = math.inf, 0
+        # Of work that may be small.
+        self._wakes = WakesThreads()
         # A function was written for the kernels before these.
         self._runs = 0
         self._run: PlanRun = self._first
@@ -357,17 +356,15 @@ class Ready:
             ops, mem = self._costs_at(variables)
         is_small = ops <= _SMALL_OPS and mem <= _SMALL_BYTES
         may_be_small = ops <= _MIDDLE_OPS and mem <= _MIDDLE_BYTES and not self._costs.of_lengths
-        is_timed = False
-        if may_be_small and not is_small:
-            is_timed = self._timed < _FIRST_RUNS
-            is_small = is_timed or self._least_s <= _WAKING_S
+        is_timed = may_be_small and not is_small
+        if is_timed:
+            is_small = not self._wakes.next_does
         call = self._calls.get(is_small) or self.call(is_small)
         began = time.perf_counter()
         call(words)
         spent = time.perf_counter() - began
         if is_timed:
-            self._timed += 1
-            self._least_s = min(self._least_s, spent)
+            self._wakes.took(spent)
         report.count(ops, mem, spent, self._count)
         self._spend(spent)
 

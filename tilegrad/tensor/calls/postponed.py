@@ -66,7 +66,7 @@ def postponed(
     call.generation = 0
     made = blank(type(first))
     call.requires_grad = made._requires_grad = kind.requires_grad
-    call.is_loss = call.is_write = False
+    call.is_loss = call.is_write = call.is_state = False
     call.siblings = ()
     made._device, made._call = first._device, call
     made._symbols = NO_VARIABLES

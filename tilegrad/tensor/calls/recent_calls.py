@@ -15,6 +15,7 @@ from tilegrad.ir.op import Ops
 from tilegrad.tensor.calls.arguments import records_gradients
 from tilegrad.tensor.calls.recorded import MethodTemplate, WaitingKind
 from tilegrad.tensor.calls.short_signatures import without_numbers, without_sizes
+from tilegrad.tensor.calls.sized import MethodPattern
 from tilegrad.tensor.calls.template_table import numbers_of
 from tilegrad.tensor.handle.tracing import transforms
 from tilegrad.tensor.handle.waiting import Call, Pool
@@ -46,14 +47,13 @@ class RecentCall:
         self.records = records_gradients() if wants_grad else None
         self.defaults, self.state = default_dtypes.key, transforms.state
 
-    def at(self, template: MethodTemplate) -> RecentCall:
-        """The same at other sizes."""
-        assert template.waiting is not None
+    def at(self, pattern: MethodPattern, kind: WaitingKind) -> RecentCall:
+        """The same at other sizes, those of a `kind` of call of a pattern."""
         made: RecentCall = object.__new__(RecentCall)
         made.config, made.defaults, made.records = self.config, self.defaults, self.records
-        made.state = self.state
-        made.has_view, made.has_reshape = template.has_view, template.has_reshape
-        made.kind, made.constants = template.waiting[0], ()
+        made.state, example = self.state, pattern.example
+        made.has_view, made.has_reshape = example.has_view, example.has_reshape
+        made.kind, made.constants = kind, ()
         return made
 
     def holds(self, config: Any, pool: Pool) -> bool:
@@ -112,11 +112,10 @@ class RecentCalls:
                 served = last.kind.pattern.family.find(sizes)
                 if served is not None:
                     pattern, unknowns = served
-                    came = unknowns in pattern.known
-                    last = last.at(pattern.at(unknowns))
-                    if came:
-                        self.known.put(short, last)
-                    return last, inputs
+                    kind = pattern.kind_that_came(unknowns)
+                    if kind is None:
+                        return last.at(pattern, pattern.kind_at(unknowns)), inputs
+                    return self.known.put(short, last.at(pattern, kind)), inputs
         return None, inputs
 
     def add(

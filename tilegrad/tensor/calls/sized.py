@@ -101,7 +101,11 @@ class Pattern(Generic[Made]):
 
     def values(self, shapes: Sequence[tuple[int, ...]]) -> Sizes | None:
         """The unknowns in a call whose operands have these shapes; None if it is no such call."""
-        values = self._read(shapes)
+        # As `_read`, without its frame: each call of new sizes comes by.
+        values = values_in(self.sizes, shapes)
+        for value in values or ():
+            if not 2 <= value <= self.high:
+                return None
         return values if values is not None and self.others.isdisjoint(values) else None
 
     def meeting(self, shapes: Sequence[tuple[int, ...]]) -> Sizes | None:
@@ -161,14 +165,43 @@ class MethodPattern(Pattern[MethodTemplate]):
     Attributes:
         numbers: those of its calls among all, for each result.
         family: those calls.
+        kinds: what calls at some sizes that came have in common, where nobody asked for more.
     """
 
-    __slots__ = ("family", "numbers")
+    __slots__ = ("family", "kinds", "numbers")
 
     def __init__(self, family: _Family, *rest: Any):
         super().__init__(*rest)
         self.family = family
         self.numbers = [next_number() for _ in self.example.results]
+        self.kinds: Bounded[Sizes, WaitingKind] = Bounded(_MOST_KNOWN)
+
+    def at(self, values: Sizes) -> MethodTemplate:
+        """The calls of the method at these sizes."""
+        made = self.known.get(values)
+        if made is None:
+            kind = self.kinds.get(values)
+            template = self.template.at(values) if kind is None else kind.template
+            made = self.known.put(values, self.made(template))
+        return made
+
+    def kind_that_came(self, values: Sizes) -> WaitingKind | None:
+        """What calls of one result have in common at these sizes; None if there was none."""
+        made = self.known.get(values)
+        if made is not None and made.waiting is not None:
+            return made.waiting[0]
+        return self.kinds.get(values)
+
+    def kind_at(self, values: Sizes) -> WaitingKind:
+        """The same, for sizes that come for the first time: a length that grows by one does so at
+        each step, and no more is made for it.
+        """
+        waiting = self.example.waiting
+        assert waiting is not None
+        kind = waiting[0]
+        template, shape = self.template.at(values), self.template.shape_of(kind.slot, values)
+        assert shape is not None
+        return self.kinds.put(values, kind.at(template, shape, self.numbers[0], self))
 
     def is_alike(self, other: MethodTemplate) -> bool:
         return other.waiting is not None and _is_alike(other, self.example)

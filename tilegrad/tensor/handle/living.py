@@ -52,6 +52,11 @@ class Some:
     def discard(self, tensor: Any) -> None:
         self._references.pop(id(tensor), None)
 
+    @property
+    def references(self) -> dict[int, weakref.ref[Any]]:
+        """Weak references to them: none is dead for long."""
+        return self._references
+
     def __len__(self) -> int:
         return len(self._references)
 
@@ -118,12 +123,14 @@ owners = _Owners()
 
 # The calls of each thread whose nodes are not made yet (`tensor.handle.waiting`).
 pools = Some()
+every_pool = pools.references
 
 
 def with_nodes_made() -> None:
     """Let every tensor have its node."""
-    for pool in pools:
-        if pool.has_new:
+    for reference in [*every_pool.values()]:
+        pool = reference()
+        if pool is not None and pool.has_new:
             pool.expand()
 
 

@@ -95,7 +95,7 @@ def stands_on_memory(
     call.pool = pool = this_thread.pool
     call.generation = 0
     call.requires_grad = None
-    call.is_loss = call.is_write = False
+    call.is_loss = call.is_write = call.is_state = False
     call.siblings = ()
     tensor._call = call
     tensor._symbols, tensor._requires_grad, tensor._previous = NO_VARIABLES, None, ()
@@ -128,7 +128,7 @@ def postpone(
     call.pool = pool = this_thread.pool
     call.node = call.value = call.requires_grad = call.pattern = None
     call.generation = 0
-    call.is_loss = call.is_write = False
+    call.is_loss = call.is_write = call.is_state = False
     call.siblings = ()
     _wait(tensor, call, pool)
     pool.has_new = True

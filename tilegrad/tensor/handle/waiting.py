@@ -131,6 +131,7 @@ class Call:
         requires_grad: whether a gradient may be asked for, so that what the value was computed from
             is kept for as long as the call.
         is_loss: whether gradients of the result were asked for.
+        is_state: whether it was computed as a state (`tensor.storage.unread_states`).
         is_write: whether the tensor takes the value as an assignment (`tensor.storage.writes`).
         siblings: the calls of all results of the same template over the same inputs.
     """
@@ -143,6 +144,7 @@ class Call:
         "handle",
         "inputs",
         "is_loss",
+        "is_state",
         "is_write",
         "kind",
         "moves",
@@ -176,6 +178,7 @@ class Call:
     generation: int
     requires_grad: bool | None
     is_loss: bool
+    is_state: bool
     is_write: bool
     siblings: Sequence[weakref.ref[Call]]
 
@@ -205,6 +208,7 @@ class Call:
         made.generation = 0
         made.requires_grad, made.siblings = self.requires_grad, ()
         made.is_loss = made.is_write = False
+        made.is_state = self.is_state
         return made
 
     def away(self, count: int) -> Away:
@@ -247,14 +251,14 @@ class Pool:
     `computed` by one, by their handles; a handle whose result dies is forgotten (`forget`).
     `has_new` if some of them have no nodes; `losses` are the tensors whose gradient was asked for;
     `reads` counts those of values, `runs` what ran; `last` is the last call that had come before
-    (`tensor.calls.recent_calls`). Unless it `trains`, what requires a gradient has nodes:
-    assignments do not wait then, and each would make those of all calls.
+    (`calls.recent_calls`), `since` and `after` the first serials after the last two runs. Unless it
+    `trains`, what requires a gradient has nodes: assignments do not wait then, and make all.
     """
 
     __slots__ = (
-        "__weakref__", "computed", "count", "expander", "forget", "has_new", "is_full", "last",
-        "losses", "many", "next_pause", "patience", "pause", "reads", "runs", "thread", "trains",
-        "waiting",
+        "__weakref__", "after", "computed", "count", "expander", "forget", "has_new", "is_full",
+        "last", "losses", "many", "next_pause", "patience", "pause", "reads", "runs", "since",
+        "thread", "trains", "waiting",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -269,7 +273,7 @@ class Pool:
         self.has_new = self.is_full = False
         # The thread that makes nodes of all results just now.
         self.expander: int | None = None
-        self.count = self.reads = self.runs = 0
+        self.count = self.reads = self.runs = self.since = self.after = 0
         self.last: Any = None
         self.patience = _PATIENCE
         self.pause, self.next_pause = 0, _PAUSE
@@ -294,6 +298,10 @@ class Pool:
             self.patience, self.pause = _PATIENCE // 4, self.next_pause
             self.next_pause = min(4 * self.pause, _LONGEST_PAUSE)
             self.is_full = True
+
+    def has_run(self) -> None:
+        """Note that calls made from now on are newer than a run."""
+        self.since, self.after = self.after, next_serial()
 
     def was_of_use(self) -> None:
         """Count a read that found its run by the calls."""

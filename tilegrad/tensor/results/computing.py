@@ -24,12 +24,14 @@ from tilegrad.tensor.storage.short_reads import realize_shortly
 
 __all__ = ["realize_all"]
 
+_exclusive = exclusive()
+
 
 def realize_all(tensors: Sequence[Any]) -> None:
     """Compute `tensors` in one schedule; each then is memory, but for what has no elements."""
     # No other thread writes to them meanwhile, nor to what was computed before it is known whose
     # it is.
-    with exclusive():
+    with _exclusive:
         if len(tensors) == 1 and realize_shortly(tensors[0]):
             return
         pending = _pending(tensors)

@@ -71,7 +71,11 @@ class Realized(Attention):
         """
         if self._call is not None and not others and segments.settle(self, realize_all):
             return self
-        if others or not memory.is_stored(self.uop):
+        # The node of one whose call waits is made; a property would cost a call more.
+        node = self._node if self._call is None else self.uop
+        if others or not memory.is_stored(node):
+            # Not to be held beside the tensor while it runs.
+            del node
             realize_all([self, *others])
         return self
 

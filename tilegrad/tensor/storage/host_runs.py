@@ -51,9 +51,9 @@ __all__ = [
 ]  # fmt: skip
 
 # With more results, calls or steps of templates, the host takes as long as a kernel that is new.
-_MOST_RESULTS, _MOST_CALLS, _MOST_STEPS = 48, 128, 256
+_MOST_RESULTS, _MOST_CALLS, _MOST_STEPS = 48, 256, 256
 # Steps below a value that is computed for who asks, and not stored; nodes that may wait meanwhile.
-_MOST_UNSTORED, _MOST_WAITING = 7, 256
+_MOST_UNSTORED, _MOST_WAITING = 7, 192
 # Elements of an operand.
 _MOST_ELEMENTS = 1024
 _MOVES = frozenset({Ops.RESHAPE, Ops.PERMUTE, Ops.SHRINK, Ops.FLIP, Ops.EXPAND})
@@ -104,14 +104,15 @@ def evaluated(tensor: Any, most: int = _MOST_UNSTORED) -> Any | None:
     pool = call.pool
     if pool is not this_thread.pool or device_of(tensor) != "CPU":
         return None
-    # What nobody reads would wait forever: once it is much, all of it runs.
-    if pool.count > _MOST_WAITING and _are_many(pool):
-        return None
     if call.node is not None and is_computed(call):
         return None
     if not may_compute():
         return None
     with _exclusive:
+        # What nobody reads would wait forever: once it is much, all of it runs.
+        if pool.count > _MOST_WAITING and (alive := _many(pool)):
+            run_on_host(tensor, call, alive)
+            return None
         found = _of_leaves(call)
         if found is not None:
             return found
@@ -223,9 +224,12 @@ def run_on_host(tensor: Any, asked: Call, alive: list[Call]) -> bool:
     return run.give(asked, calls, alive)
 
 
-def _are_many(pool: Pool) -> bool:
-    """Whether many nodes wait; they are counted anew, without those of results that died."""
-    calls: list[Any] = waiting_calls(pool)
+def _many(pool: Pool) -> list[Call]:
+    """The calls that wait, if they stand for many nodes; these are counted anew, without those of
+    results that died.
+    """
+    alive = waiting_calls(pool)
+    calls: list[Any] = [*alive]
     seen = set(calls)
     count = 0
     # The list grows while it is walked.
@@ -236,9 +240,9 @@ def _are_many(pool: Pool) -> bool:
                 seen.add(each)
                 calls.append(each)
         if count > _MOST_WAITING:
-            return True
+            return alive
     pool.count = count
-    return False
+    return []
 
 
 def may_compute() -> bool:

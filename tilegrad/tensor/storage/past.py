@@ -128,7 +128,9 @@ class Past:
         made.memory = ref(base)
         made._run, made.depth = None, 0
         made._calls, made._marks = {}, {}
-        made._nodes = {id(each): ref(each) for each in (root, *memory, base)}
+        made._nodes = nodes = {id(root): ref(root), id(base): made.memory}
+        for each in memory:
+            nodes[id(each)] = ref(each)
         made._links = links = []
         for each in memory:
             if each.op is Ops.BUFFER and (past := pasts.get(each.arg.slot)) is not None:

@@ -47,6 +47,7 @@ from tilegrad.tensor.storage.signatures import (
     sliced,
     whole,
 )
+from tilegrad.tensor.storage.unread_states import goes_on
 
 __all__ = ["Found", "Match", "written"]
 
@@ -143,6 +144,7 @@ def _give(writer: FlatCode, found: WaitingCalls, names: Mapping[Any, str], given
         f"found.leaves = [{', '.join(map(names.__getitem__, leaves))}]",
         f"found.writes = [{', '.join(map(names.__getitem__, found.writes))}]",
         f"found.losses = [{', '.join(map(names.__getitem__, found.losses))}]",
+        f"found.states = [{', '.join(map(names.__getitem__, found.states))}]",
         f"found.key = {writer.name(found.key)}",
         f"return found, {given}",
     ]
@@ -174,10 +176,10 @@ def _check_inputs(writer: FlatCode, found: WaitingCalls, names: Mapping[Any, str
         for each in first:
             name = names[each]
             if each in leaves:
-                writer.unless(
-                    f"{name}.__class__ is Call and {name}.value is None "
-                    f"and ({name}.node is None or not is_computed({name}))"
-                )
+                waits = f"{name}.value is None and ({name}.node is None or not is_computed({name}))"
+                is_state = "not " if goes_on(each) else ""
+                differs = f"{waits} or {is_state}{name}.is_state"
+                writer.unless(f"{name}.__class__ is Call and ({differs})")
             else:
                 equal = [other for other in met if _is_call_of(other, each.number)]
                 writer.unless(

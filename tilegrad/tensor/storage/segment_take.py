@@ -93,6 +93,8 @@ def take_lines(writer: FlatCode, segment: Segment, found: WaitingCalls) -> None:
         _take(writer, each, is_shared=counts[each.source] > 1)
     add("if len(done) >= asked.pool.many: asked.pool.forget_dead()")
     _note(writer, segment, found)
+    for call in found.states:
+        add(f"c{found.calls.index(call)}.is_state = True")
     for call in found.writes:
         _end_write(writer, found.calls.index(call))
     last = [each.call for each in lasting if not _has_graph(found.calls[each.call])]

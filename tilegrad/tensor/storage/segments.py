@@ -116,6 +116,7 @@ def settle(tensor: Any, compute: Compute) -> bool:
     with _exclusive:
         if call.value is None:
             _run_for(tensor, call, compute)
+            call.pool.has_run()
         if call.value is not None and tensor._call is call:
             stand_on_memory(tensor, call, call.value.node(call.moves))
     return True
@@ -136,6 +137,7 @@ def read(
     with _exclusive:
         if call.value is None:
             _run_for(tensor, call, compute)
+            call.pool.has_run()
         value = call.value
         if value is None or tensor._call is not call:
             return None
@@ -196,6 +198,7 @@ def _run_for(tensor: Any, call: Call, compute: Compute) -> None:
     tries = _tries.get(found.key) or 0
     is_for_host = tries < _FEW_RUNS or tries >= _FEW_RUNS + _MOST_FAILURES
     if tensor._at_once and is_for_host and run_on_host(tensor, call, alive):
+        found.note_states()
         if tries < _FEW_RUNS:
             _tries.put(found.key, tries + 1)
         pool.was_of_use()
@@ -205,7 +208,7 @@ def _run_for(tensor: Any, call: Call, compute: Compute) -> None:
     if below is None:
         pool.expand()
         # What grows is memory from now on, so that the next step can be a segment.
-        growing = [each.handle() for each in found.joins]
+        growing = [each.handle() for each in (*found.states, *found.joins)]
         compute([tensor, *[each for each in growing if each is not None and each is not tensor]])
     else:
         try:
@@ -446,6 +449,7 @@ def _take(
     asked.pool.forget_dead()
     if noted:
         past.note_run(noted, found.leaves, bases, found.alive)
+    found.note_states()
     for call in found.writes:
         # No gradient goes on below what was assigned.
         call.inputs = None

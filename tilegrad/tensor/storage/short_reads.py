@@ -19,9 +19,9 @@ from tilegrad.base.errors import InternalError
 from tilegrad.engine.realize import realize as engine
 from tilegrad.engine.realize.known_graphs import Matched, known_request, matched
 from tilegrad.engine.realize.short_runs import ShortRun
-from tilegrad.engine.run.run import record_of_thread
 from tilegrad.ir.queries import base_of
 from tilegrad.ir.uop import UOp
+from tilegrad.tensor.handle import living
 from tilegrad.tensor.handle.aliases import hold
 from tilegrad.tensor.handle.core import device_of
 from tilegrad.tensor.handle.living import (
@@ -30,6 +30,7 @@ from tilegrad.tensor.handle.living import (
     grown_up,
     holders_of,
     owners,
+    with_gradient,
     with_nodes_made,
     with_variables,
 )
@@ -41,6 +42,7 @@ from tilegrad.tensor.storage.past import Past, pasts
 __all__ = ["realize_shortly"]
 
 _users = attrgetter("users")
+_with_variables, _with_gradient = with_variables.references, with_gradient.references
 
 
 def realize_shortly(tensor: Any) -> bool:
@@ -76,16 +78,24 @@ def realize_shortly(tensor: Any) -> bool:
     if root.dtype.is_float:
         pasts[base.arg.slot] = Past.over(root, [nodes[each] for each in reached], base)
     owners[base] = Owner(tensor)
-    tensor._previous = (*tensor._earlier_references(), weakref.ref(root))
-    hold(tensor, memory, is_computed=True)
+    previous = tensor._previous and tensor._earlier_references()
+    tensor._previous = (*previous, weakref.ref(root))
+    if tensor._alias is None:
+        # As below, without two frames.
+        tensor._node, tensor._call = memory, None
+        living.hold(tensor, memory)
+    else:
+        hold(tensor, memory, is_computed=True)
     return True
 
 
 def _is_special() -> bool:
-    """Whether something is to be taken care of that graphs do not tell."""
-    if transforms.depth or this_thread.stand_ins or record_of_thread() is not None:
+    """Whether something is to be taken care of that graphs do not tell. The launch asks whether
+    somebody records.
+    """
+    if transforms.depth or this_thread.stand_ins or running.has_waiting():
         return True
-    if len(with_variables) or running.has_waiting() or running.gradients():
+    if _with_variables or (_with_gradient and running.gradients()):
         return True
     for reference in this_thread.pool.waiting:
         tensor = reference()
@@ -98,13 +108,16 @@ def _is_alone(match: Matched, short: ShortRun) -> bool:
     """Whether no tensor alive, but for that of the root, is or needs a value of the graph. The
     graphs of young tensors go into the index of users, as before any run.
     """
-    nodes, members = match.found
-    if match.aliases or any(map(holders_of, match.watched)):
+    _, (nodes, members), watched, aliases = match
+    if aliases or (watched and any(map(holders_of, watched))):
         return False
     with_nodes_made()
     for reference in [*by_identity.values()]:
         tensor = reference()
-        if tensor is not None and (node := tensor.uop) not in members:
+        if tensor is None:
+            continue
+        node = tensor._node if tensor._call is None else tensor.uop
+        if node not in members:
             engine.index(node)
             grown_up(tensor, node)
     return not any(map(_users, compress(nodes, short.inside)))

@@ -35,6 +35,7 @@ from tilegrad.tensor.storage.leaf_kinds import (
     takes_moves,
     takes_offsets,
 )
+from tilegrad.tensor.storage.unread_states import beside, lengthens, states_of
 
 __all__ = [
     "Leaves", "WaitingCalls", "base_below", "bases_of", "described", "is_computed", "is_draw",
@@ -88,12 +89,13 @@ class WaitingCalls:
         writes: the calls whose tensors take the value as an assignment. A read leaves none of them
             waiting: else a loop that never reads its counter holds each step.
         losses: of an assignment that was asked for, those that led to it: they are looked at next.
-        key: the structure: how many results there are, which was asked for, the losses, and for
-            each call its number and those of its inputs, which are calls (from 0 up) or leaves
-            (from -1 down).
+        states: the results that go on from step to step and that the run does not need.
+        key: the structure: how many results there are, which was asked for, the losses, the
+            states, and for each call its number and those of its inputs, which are calls (from 0
+            up) or leaves (from -1 down).
     """
 
-    __slots__ = ("alive", "calls", "key", "leaves", "losses", "writes")
+    __slots__ = ("alive", "calls", "key", "leaves", "losses", "states", "writes")
 
     def __init__(self, alive: list[Call], asked: Call):
         self.alive = alive
@@ -103,12 +105,18 @@ class WaitingCalls:
         numbers: dict[Any, int] = dict(zip(calls, range(len(calls))))
         known = numbers.get
         self.losses = [call for call in alive if call.is_loss] if asked.is_write else []
-        key = [len(calls), numbers.get(asked, -1), len(self.losses)]
-        key += [numbers[call] for call in self.losses]
+        since = asked.pool.since
+        # Results of before, and leaves that are states, are of no matter where nothing is new.
+        newest = alive[-2:] if alive[-1] is asked else alive[-1:]
+        may_go_on = len(alive) > 1 and newest[0].serial >= since
+        has_states = False
+        key: list[int] = []
         add = key.append
         # The list grows while it is walked.
         for call in calls:
             add(call.number)
+            if call.serial < since:
+                has_states = True
             for each in call.inputs or ():
                 number = known(each)
                 if number is None:
@@ -122,17 +130,24 @@ class WaitingCalls:
                     else:
                         leaves.append(each)
                         number = -len(leaves)
+                        if each.__class__ is Call and each.is_state:
+                            has_states = True
                     numbers[each] = number
                 add(number)
         self.calls, self.leaves = calls, leaves
-        self.key = tuple(key)
+        self.states: list[Call] = []
+        if has_states and may_go_on:
+            self.states = states_of(alive, calls, self._needed(asked), since)
+        apart = [*self.losses, *self.states]
+        sizes = len(alive), numbers.get(asked, -1), len(self.losses), len(self.states)
+        self.key = (*sizes, *[numbers[call] for call in apart], *key)
 
     def concerned(self, asked: Call) -> tuple[int, ...]:
         """The numbers of the results that a run for `asked` concerns: those that it needs, those
         equal to one of them, and those computed from one.
         """
         calls = sorted(self.calls, key=_by_time)
-        found: set[Any] = {asked, *self.writes, *self.losses}
+        found: set[Any] = {asked, *self.writes, *self.losses, *self.states}
         for call in reversed(calls):
             if call in found:
                 found.update(call.inputs or ())
@@ -153,22 +168,21 @@ class WaitingCalls:
 
     def roots(self, asked: Call) -> list[Call]:
         """The calls that a run for `asked` computes in any case."""
-        roots = [asked, *[call for call in self.writes if call is not asked], *self.losses]
-        joins = self.joins
-        # What is on the way is kept in any case.
-        below: list[Any] = [*roots] if joins else []
-        needed = set(below)
-        for call in below:
-            for each in call.inputs or ():
-                if each.__class__ is Call and each.value is None and each not in needed:
-                    needed.add(each)
-                    below.append(each)
-        return [*roots, *[call for call in joins if call not in needed]]
+        roots = [*self._needed(asked), *self.states]
+        return [*roots, *beside(self.joins, roots)]
+
+    def _needed(self, asked: Call) -> list[Call]:
+        return [asked, *[call for call in self.writes if call is not asked], *self.losses]
+
+    def note_states(self) -> None:
+        """Note that a run has computed the states."""
+        for call in self.states:
+            call.is_state = True
 
     @property
     def joins(self) -> list[Call]:
         """The calls that lengthen what the same line made: unread they are longer at each step."""
-        return [call for call in self.alive if _lengthens(call)]
+        return [call for call in self.alive if lengthens(call)]
 
     @property
     def generation(self) -> int:
@@ -183,21 +197,6 @@ class WaitingCalls:
     def by_time(self) -> list[Call]:
         """The calls, sources first."""
         return sorted(self.calls, key=_by_time)
-
-
-def _lengthens(call: Call) -> bool:
-    """Whether a call extends the result that the same line of the user gave before."""
-    if call.inputs is None or call.is_write or call.is_loss or call.requires_grad:
-        return False
-    if len(call.entry) != 1:
-        return False
-    (entry,), count = call.entry, prod(call.shape)
-    for each in call.inputs:
-        if isinstance(each, Number) or each.dtype is not call.dtype or prod(each.shape) >= count:
-            continue
-        if entry in (each.entry if isinstance(each, Call) else each.origin or ()):
-            return True
-    return False
 
 
 def _first_equals(calls: list[Call]) -> dict[Call, Call]:

@@ -43,7 +43,7 @@ from tilegrad.tensor.writing.alias_writes import (
     unseen_by_gradients,
     written_to,
 )
-from tilegrad.tensor.writing.at_once import has_written
+from tilegrad.tensor.writing.at_once import become_memory, has_written
 from tilegrad.tensor.writing.slice_writes import take_slice
 from tilegrad.tensor.writing.undo import note
 
@@ -105,6 +105,9 @@ class Assignment(Algebra):
         """As `assign`; with `wants_grad`, the aliases require a gradient from now on. Nobody else
         has a value that `is_new`.
         """
+        if isinstance(value, Core) and not is_new and self._call is None:
+            # Else a loop of `x.copy_(f(x))` that nobody reads is one graph.
+            become_memory(self)
         if isinstance(value, Core) and writes.can_wait(self, value):
             with exclusive():
                 for each in writes.seen_by(self):
