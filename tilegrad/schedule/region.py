@@ -8,8 +8,9 @@ before, in a fraction of the time that it takes to build it.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+from tilegrad.base.dtype import DType
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp, toposort
 
@@ -17,14 +18,25 @@ __all__ = ["KernelRegion", "region_of"]
 
 
 class KernelRegion(NamedTuple):
-    """The nodes that one kernel computes or reads, sources first, and the key of them all."""
+    """The nodes that one kernel computes or reads, sources first, the key of them all, an item for
+    each node, and the number of the memory of those that are read.
+    """
 
     nodes: list[UOp]
     key: tuple[Hashable, ...]
+    memory: dict[UOp, int]
+
+    def without_argument(self, position: int) -> Hashable:
+        """The item of a node, as if it had no argument."""
+        item: Any = self.key[position]
+        serial, dtype, _, sources = item
+        return serial, dtype, sources
 
 
 def region_of(
-    top: UOp, is_read: Callable[[UOp], bool], memory_key: Callable[[UOp], Hashable]
+    top: UOp,
+    is_read: Callable[[UOp], bool],
+    memory_key: Callable[[UOp], tuple[int, DType, int]],
 ) -> KernelRegion:
     """The region that computes `top` from stored values. `memory_key` tells what is read of a
     stored value: its memory, by a number that other regions share, and its size.
@@ -32,6 +44,7 @@ def region_of(
 
     nodes = list(toposort([top], stop=is_read))
     number: dict[UOp, int] = {}
+    memory: dict[UOp, int] = {}
     key: list[Hashable] = []
     for position, node in enumerate(nodes):
         number[node] = position
@@ -39,11 +52,13 @@ def region_of(
             # A BUFFER needs no kernel that writes it first; movement over memory as it was is one
             # step of index arithmetic.
             kind = node.op if node.op in (Ops.BUFFER, Ops.AFTER) else None
-            key.append((kind, node.dtype, node.shape, memory_key(node)))
+            read = memory_key(node)
+            memory[node] = read[0]
+            key.append((kind, node.dtype, node.shape, read))
         elif not node.src:
             # Interned: 0.0 and -0.0 are two.
             key.append(node)
         else:
             sources = tuple([number[source] for source in node.src])
             key.append((node.op.serial, node.dtype, node.arg, sources))
-    return KernelRegion(nodes, tuple(key))
+    return KernelRegion(nodes, tuple(key), memory)
