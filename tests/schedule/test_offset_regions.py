@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -10,9 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.schedule.plans import plan
+from tests.schedule.plans import plan_nodes
 from tilegrad import Tensor
-from tilegrad.schedule import kernel_items
+from tilegrad.ir.slices import find_slices, with_variable_slices
+from tilegrad.ir.uop import UOp
+from tilegrad.schedule import kernel_items, region
 from tilegrad.schedule.items import Schedule
 
 STEPS = 7
@@ -23,12 +25,13 @@ def memory(*shape: int) -> Tensor:
 
 
 def both_ways(
-    monkeypatch: pytest.MonkeyPatch, function: Callable[[], list[Tensor]]
+    monkeypatch: pytest.MonkeyPatch, function: Callable[[], Sequence[Tensor | UOp]]
 ) -> tuple[Schedule, int, int]:
     """The schedule, how many kernels were built for it, and how many where each is built; the two
     schedules are equal.
     """
     results = function()
+    roots = [each if isinstance(each, UOp) else each.uop for each in results]
     built = 0
     build = kernel_items.KernelItems._build
 
@@ -39,10 +42,11 @@ def both_ways(
 
     with monkeypatch.context() as patch:
         patch.setattr(kernel_items.KernelItems, "_build", counted)
-        found, fewer = plan(*results), built
+        found, fewer = plan_nodes(*roots), built
         built = 0
         patch.setattr(kernel_items, "without_offsets", lambda region: None)
-        wanted, all_of_them = plan(*results), built
+        patch.setattr(region, "_own", lambda value, variables: value)
+        wanted, all_of_them = plan_nodes(*roots), built
     assert found.items == wanted.items
     assert found.buffers == wanted.buffers and found.outputs == wanted.outputs
     return found, fewer, all_of_them
@@ -73,6 +77,15 @@ def windows_that_are_padded() -> list[Tensor]:
     return [x[2 * k + 1 : 2 * k + 9].pad(((2, 2),)) * y for k in range(STEPS)]
 
 
+def slices_at_variables() -> list[UOp]:
+    """As the engine has those of few slices: with variables for their offsets."""
+    x, y = memory(STEPS, 4, 8), memory(4, 8)
+    steps = [(x[k].exp2() * y + x[k].sum()).uop for k in range(STEPS)]
+    nodes = list(UOp.sink(*steps).toposort())
+    sink = with_variable_slices(nodes, find_slices(nodes))
+    return list(sink.src)
+
+
 def strided_slices() -> list[Tensor]:
     x = memory(40)
     return [x[k : k + 12].reshape(6, 2)[:, 0].flip(0) + 1 for k in range(STEPS)]
@@ -87,10 +100,11 @@ def strided_slices() -> list[Tensor]:
         # The first window may begin outside.
         (windows_that_are_padded, 2),
         (strided_slices, 2),
+        (slices_at_variables, 2),
     ],
 )
 def test_one_kernel_is_built_for_all_steps(
-    function: Callable[[], list[Tensor]], most: int, monkeypatch: pytest.MonkeyPatch
+    function: Callable[[], Sequence[Tensor | UOp]], most: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _, built, all_of_them = both_ways(monkeypatch, function)
     assert built <= most < all_of_them

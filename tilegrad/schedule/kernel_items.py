@@ -37,14 +37,15 @@ __all__ = ["KernelItems"]
 
 class _Made(NamedTuple):
     """A built kernel, for equal ones. Buffer -1 is the memory that it writes; other memory has its
-    number in the region's key. `needs` are positions in the region.
+    number in the region's key. `needs` are positions in the region, `offset_names` among its
+    variables.
     """
 
     ast: UOp
     reads: tuple[int, ...]
     needs: tuple[int, ...]
     draws: tuple[int, ...]
-    offset_names: tuple[str | int, ...]
+    offset_names: tuple[int, ...]
 
 
 class KernelItems:
@@ -160,12 +161,15 @@ class KernelItems:
         is_known = all(read in numbers for read in item.reads)
         if not is_known or not all(each in position for each in item.needs):
             return None
+        names: list[str | int] = [each.name for each in region.variables]
+        if not all(each in names for each in item.offset_names):
+            return None
         return _Made(
             item.ast,
             tuple([numbers[read] for read in item.reads]),
             tuple([position[each] for each in item.needs]),
             item.draws,
-            item.offset_names,
+            tuple([names.index(each) for each in item.offset_names]),
         )
 
     def _add_known(
@@ -179,6 +183,7 @@ class KernelItems:
     ) -> None:
         """The item of a kernel that was built for an equal region."""
         memory = {number: buffer for buffer, number in numbers.items()} | {-1: target}
+        names = [each.name for each in region.variables]
         is_plain = value is node and node not in self.fusion.in_scratch
         self.items.append(
             UnorderedItem(
@@ -190,7 +195,7 @@ class KernelItems:
                 known.ast,
                 self.positions_of(node, region.nodes if is_plain else self.inside(node)),
                 known.draws,
-                known.offset_names,
+                tuple([names[each] for each in known.offset_names]),
             )
         )
 
@@ -215,7 +220,7 @@ class KernelItems:
                 and not (is_own and each is value)
             )
 
-        return region_of(value, is_read, memory_key)
+        return region_of(value, is_read, memory_key, self.fitting)
 
     def _key_of(
         self, own: Hashable, region: KernelRegion, node: UOp, value: UOp, target: int
