@@ -1,4 +1,4 @@
-"""A slice of a choice by position: the slice of what is chosen there.
+"""A slice of a choice by position is a slice of the operand that is chosen there.
 
 Operands of a concatenation are padded, and a mask that is padded likewise chooses among them. The
 gradient of an operand is a slice of the whole gradient where the mask is true, zeros elsewhere, and

@@ -40,7 +40,7 @@ def without_offsets(region: KernelRegion) -> OffsetRegion | None:
     if not any(node.op is Ops.SHRINK for node in region.nodes):
         return None
     key = list(region.key)
-    # Of nodes each element of which is a function of the same elements of memory: which memory.
+    # The memory below a node, if each of its elements is a function of the same elements there.
     plain: dict[UOp, frozenset[int]] = {}
     offsets: dict[int, int] = {}
     met: set[int] = set()
@@ -71,7 +71,7 @@ def without_offsets(region: KernelRegion) -> OffsetRegion | None:
 def _memory_of(
     node: UOp, plain: Mapping[UOp, frozenset[int]], region: KernelRegion
 ) -> frozenset[int] | None:
-    """The memory of which each element of `node` takes the same element; None for others."""
+    """The memory below `node`, if each element is made of the same element there; else None."""
     if not node.src:
         return frozenset() if node.op is Ops.CONST else None
     sources = [plain.get(source) for source in node.src]
@@ -113,8 +113,8 @@ def split_index(index: UOp) -> tuple[UOp, int]:
 
 
 def at_offsets(ast: UOp, changes: Mapping[int, int]) -> UOp | None:
-    """A kernel that reads some parameters so many elements further on. None if they are written, or
-    if a read may lie outside of its memory, here or there: the gates that it needs are others.
+    """A kernel that reads some parameters by `changes` further on. None if they are written, or if a
+    read may lie outside of its memory, here or there: the gates that it needs are others.
     """
     mapping: dict[UOp, UOp] = {}
     for node in ast.toposort():
