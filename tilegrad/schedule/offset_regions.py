@@ -82,7 +82,7 @@ def _memory_of(
         is_same = node.op.is_alu or node.op in (*_SAME_ELEMENT, *_OF_CONSTANTS)
         return found if is_same else None
     if node.op is Ops.RESHAPE:
-        # The same elements in the same order, of memory itself: not of what is computed.
+        # Only memory itself has its elements in the order of all shapes.
         below = node.src[0]
         while below.op is Ops.RESHAPE and below not in region.memory:
             below = below.src[0]
@@ -113,8 +113,8 @@ def split_index(index: UOp) -> tuple[UOp, int]:
 
 
 def at_offsets(ast: UOp, changes: Mapping[int, int]) -> UOp | None:
-    """A kernel that reads some parameters by `changes` further on. None if they are written, or if a
-    read may lie outside of its memory, here or there: the gates that it needs are others.
+    """A kernel that reads some parameters by `changes` further on. None if they are written, or if
+    a read may lie outside of its memory, here or there: the gates that it needs are others.
     """
     mapping: dict[UOp, UOp] = {}
     for node in ast.toposort():
