@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, fields
 
 from tilegrad.base.dtype import DType
+from tilegrad.ir.definition import Stage
 from tilegrad.ir.op import Ops
 
 __all__ = [
@@ -344,6 +345,10 @@ class Target:
     def has_vectors(self) -> bool:
         """Whether arithmetic works on whole vectors."""
         return self.vector_bytes > 0
+
+    def lacks(self, op: Ops) -> bool:
+        """Whether lower.decompose replaces an op, be it that no target has it."""
+        return op in self.missing or not op.definition.stages & Stage.PROGRAM
 
     def cycles(self, op: Ops) -> float:
         """Issue cycles of one vector of results of `op`, by its price."""

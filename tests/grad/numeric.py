@@ -28,6 +28,8 @@ _UNARY: dict[Ops, Callable[..., Any]] = {
     Ops.LOG2: np.log2,
     Ops.SIN: np.sin,
     Ops.COS: np.cos,
+    Ops.TANH: np.tanh,
+    Ops.SIGMOID: lambda x: 1.0 / (1.0 + np.exp(-x)),
     Ops.SQRT: np.sqrt,
     Ops.RECIP: lambda x: 1.0 / x,
     Ops.TRUNC: np.trunc,

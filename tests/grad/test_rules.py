@@ -46,7 +46,18 @@ def test_every_op_of_the_tensor_graph_is_decided_upon() -> None:
 
 @pytest.mark.parametrize(
     "op",
-    [Ops.NEG, Ops.EXP, Ops.EXP2, Ops.LOG2, Ops.SIN, Ops.COS, Ops.SQRT, Ops.RECIP],
+    [
+        Ops.NEG,
+        Ops.EXP,
+        Ops.EXP2,
+        Ops.LOG2,
+        Ops.SIN,
+        Ops.COS,
+        Ops.SQRT,
+        Ops.RECIP,
+        Ops.TANH,
+        Ops.SIGMOID,
+    ],
     ids=lambda op: op.name,
 )
 def test_one_number_in(op: Ops) -> None:

@@ -420,7 +420,12 @@ def test_a_move_that_is_not_legal_is_left_out(monkeypatch: pytest.MonkeyPatch) -
     assert Shapes(SUM, CPU).option((Opt(UPCAST, 0, 16),)) is None
 
 
-@pytest.mark.parametrize("op", [Ops.EXP, Ops.COS, Ops.SIN, Ops.EXP2, Ops.LOG2, Ops.RECIP, Ops.SQRT])
+@pytest.mark.parametrize(
+    "op",
+    [
+        Ops.EXP, Ops.COS, Ops.SIN, Ops.EXP2, Ops.LOG2, Ops.RECIP, Ops.SQRT, Ops.TANH, Ops.SIGMOID,
+    ],
+)  # fmt: skip
 def test_a_function_costs_more_than_a_negation(op: Ops) -> None:
     x = buffer(0, 64)
     cheap = estimate(of_cpu(x * -1.0), CPU).cycles

@@ -316,7 +316,7 @@ def test_everything_is_elementwise_work_reductions_and_movement() -> None:
     # lower.decompose and lower.integers make of these, where a target lacks them.
     made = {
         Ops.EXP, Ops.EXP2, Ops.LOG2, Ops.SIN, Ops.COS, Ops.RECIP, Ops.MAX, Ops.MULACC,
-        Ops.FLOORDIV, Ops.FLOORMOD, Ops.FMOD,
+        Ops.FLOORDIV, Ops.FLOORMOD, Ops.FMOD, Ops.TANH, Ops.SIGMOID,
     }  # fmt: skip
     # What it may say besides, if it is an instruction.
     made.add(Ops.SCALE)

@@ -18,6 +18,7 @@ from typing import Any
 
 from tilegrad.base.dtype import dtypes
 from tilegrad.base.dtype_promotion import sum_dtype
+from tilegrad.grad.chosen_slices import chosen_slice, plus
 from tilegrad.grad.prefixes import prefix_gradient
 from tilegrad.grad.summed_gradients import sum_axes
 from tilegrad.grad.ties import is_alone, shares, taken_from
@@ -35,6 +36,13 @@ LN2 = math.log(2.0)
 
 # The largest group of factors that leaves out each in turn at the cost of its square.
 _GROUP = 16
+
+
+def _one_minus_square(y: UOp) -> UOp:
+    """1 - y * y, rounded once where the target can: near 1 a product that was rounded would be off
+    by as much as the result.
+    """
+    return UOp(Ops.MULACC, y.dtype, (-y, y, UOp.const(y.dtype, 1)))
 
 
 def _maximum(y: UOp, g: UOp) -> tuple[UOp, UOp]:
@@ -89,8 +97,8 @@ def _permuted(y: UOp, g: UOp) -> tuple[UOp]:
 
 def _padded(y: UOp, g: UOp) -> tuple[UOp]:
     pairs = zip(y.src[0].shape, y.arg, strict=True)
-    window = tuple((before, _plus(before, size)) for size, (before, _) in pairs)
-    return (UOp(Ops.SHRINK, g.dtype, (g,), window),)
+    window = tuple((before, plus(before, size)) for size, (before, _) in pairs)
+    return (chosen_slice(g, window),)
 
 
 def _shrunk(y: UOp, g: UOp) -> tuple[UOp]:
@@ -162,6 +170,8 @@ DERIVATIVES: dict[Ops, Derivative] = {
     Ops.LOG2: lambda y, g: (g / (y.src[0] * LN2),),
     Ops.SIN: lambda y, g: (g * y.src[0].alu(Ops.COS),),
     Ops.COS: lambda y, g: (-(g * y.src[0].alu(Ops.SIN)),),
+    Ops.TANH: lambda y, g: (g * _one_minus_square(y),),
+    Ops.SIGMOID: lambda y, g: (g * y * UOp.const(y.dtype, 1).alu(Ops.SUB, y),),
     Ops.SQRT: lambda y, g: (g / (y * 2.0),),
     Ops.RECIP: lambda y, g: (-(g * y * y),),
     # two and three
@@ -201,11 +211,6 @@ NO_DERIVATIVE = frozenset({
     Ops.BITCAST, Ops.AND, Ops.OR, Ops.XOR, Ops.SHL, Ops.SHR,
     Ops.TRUNC, Ops.FLOORDIV, Ops.IDIV, Ops.CMPLT, Ops.CMPNE, Ops.CMPEQ,
 })  # fmt: skip
-
-
-def _plus(a: Any, b: Any) -> Any:
-    """a + b of sizes; a symbolic size stays the same node when nothing is added."""
-    return b if isinstance(a, int) and a == 0 else a + b
 
 
 def _minus(a: Any, b: Any) -> Any:

@@ -160,7 +160,7 @@ _bits_only = _arithmetic(("bool", *INTEGERS))
 
 _FUNCTIONS = (
     Ops.EXP, Ops.EXP2, Ops.LOG2, Ops.SIN, Ops.COS, Ops.SQRT, Ops.RECIP, Ops.FDIV, Ops.FMOD,
-    Ops.EXP2_APPROX, Ops.SCALE,
+    Ops.EXP2_APPROX, Ops.SCALE, Ops.TANH, Ops.SIGMOID,
 )  # fmt: skip
 # The same at every stage.
 CHECKS: dict[Ops, Check] = {

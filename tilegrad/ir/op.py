@@ -28,6 +28,7 @@ from tilegrad.ir.scalar_math import (
     scale,
     shift_left,
     shift_right,
+    sigmoid,
     sin,
     truncate,
 )
@@ -183,6 +184,25 @@ class Ops(Members):
     )
     SIN = op(1, "Sine of x in radians.", evaluate=sin, symbol="sin", price=20, instructions=110)
     COS = op(1, "Cosine of x in radians.", evaluate=cos, symbol="cos", price=20, instructions=110)
+    TANH = op(
+        1,
+        "Hyperbolic tangent. lower.decompose makes it of an exponential for every target.",
+        Stage.TENSOR | Stage.KERNEL,
+        evaluate=math.tanh,
+        symbol="tanh",
+        price=40,
+        instructions=48,
+    )
+    SIGMOID = op(
+        1,
+        "The logistic function 1 / (1 + exp(-x)). lower.decompose makes it of an exponential for "
+        "every target.",
+        Stage.TENSOR | Stage.KERNEL,
+        evaluate=sigmoid,
+        symbol="sigmoid",
+        price=22,
+        instructions=31,
+    )
     SQRT = op(
         1,
         "Square root.",

@@ -24,6 +24,7 @@ __all__ = [
     "scale",
     "shift_left",
     "shift_right",
+    "sigmoid",
     "sin",
     "truncate",
 ]
@@ -58,6 +59,11 @@ def sin(x: float) -> float:
 
 def cos(x: float) -> float:
     return math.cos(x) if math.isfinite(x) else math.nan
+
+
+def sigmoid(x: float) -> float:
+    power = exp(-abs(x))
+    return (power if x < 0 else 1.0) / (power + 1.0)
 
 
 def divide(x: float, y: float) -> float:

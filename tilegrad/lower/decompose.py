@@ -22,7 +22,7 @@ from tilegrad.ir.pattern import Rule, UPat
 from tilegrad.ir.rewrite import graph_rewrite
 from tilegrad.ir.rules import FOLDING, IDENTITIES
 from tilegrad.ir.uop import UOp
-from tilegrad.lower import float8_bits, transcendental
+from tilegrad.lower import float8_bits, sigmoids, transcendental
 from tilegrad.lower.range_reduction import near, reduced_by_integers, reduced_together
 from tilegrad.lower.remainder import remainder
 from tilegrad.target import Target
@@ -91,6 +91,8 @@ def decompose(ast: UOp, target: Target) -> UOp:
         _refuse(ast, dtypes.float64, target)
     if Ops.SIN in target.missing or Ops.COS in target.missing:
         ast = _without_sines(ast, target)
+    if any(node.op in _ALWAYS for node in ast.toposort()):
+        ast = graph_rewrite(ast, FUNCTIONS, name="lower.decompose.functions")
     ast = graph_rewrite(ast, _functions(target, ast), name="lower.decompose")
     if not target.has_mask:
         ast = graph_rewrite(ast, MASKS, name="lower.decompose.masks")
@@ -150,6 +152,17 @@ def _wide_enough(build: Callable[[UOp], UOp]) -> Callable[[UOp], UOp]:
         return build(value.cast(dtypes.float32)).cast(node.dtype)
 
     return apply
+
+
+# Functions that no target needs to know.
+_ALWAYS = {Ops.TANH: sigmoids.tanh, Ops.SIGMOID: sigmoids.sigmoid}
+FUNCTIONS = PatternMatcher(
+    "functions",
+    [
+        Rule(f"no-{op.name.lower()}", UPat(op, name="node"), function=_wide_enough(build))
+        for op, build in _ALWAYS.items()
+    ],
+)
 
 
 def _without_sines(ast: UOp, target: Target) -> UOp:

@@ -28,7 +28,7 @@ from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp
 from tilegrad.lower.range_reduction import reduced
 
-__all__ = ["cos", "exp", "exp2", "log2", "sin"]
+__all__ = ["cos", "exp", "exp2", "horner", "log2", "sin"]
 
 _LN2 = math.log(2.0)
 _EXP2_FLOAT = (1.0, 0.6931472067106187, 0.24022651213596455, 0.05550327214210924,
@@ -61,7 +61,8 @@ def _const(like: UOp, value: float) -> UOp:
     return UOp.const(like.dtype, value)
 
 
-def _horner(x: UOp, coefficients: tuple[float, ...]) -> UOp:
+def horner(x: UOp, coefficients: tuple[float, ...]) -> UOp:
+    """The polynomial of x with these coefficients, from the constant on."""
     total = _const(x, coefficients[-1])
     for coefficient in reversed(coefficients[:-1]):
         total = _multiply_add(total, x, _const(x, coefficient))
@@ -123,7 +124,7 @@ def exp(x: UOp, has_scale: bool = False) -> UOp:
     rest = inside
     for ln2 in _LN2_DOUBLE if is_double else _LN2_FLOAT:
         rest = _multiply_add(whole, _const(x, -ln2), rest)
-    value = _horner(rest, _EXP_DOUBLE if is_double else _EXP_FLOAT)
+    value = horner(rest, _EXP_DOUBLE if is_double else _EXP_FLOAT)
     return scaled(_unless_zero(x, -745.1332191019411 if is_double else -103.97207641601562, value))
 
 
@@ -135,7 +136,7 @@ def exp2(x: UOp, has_scale: bool = False) -> UOp:
     )
     whole, scaled = _power(inside, 1.0, has_scale)
     rest = inside + whole * -1.0
-    value = _horner(rest, _EXP2_DOUBLE if is_double else _EXP2_FLOAT)
+    value = horner(rest, _EXP2_DOUBLE if is_double else _EXP2_FLOAT)
     return scaled(_unless_zero(x, -1074.9999999999998 if is_double else -149.99998474121094, value))
 
 
@@ -163,19 +164,19 @@ def log2(x: UOp, has_fma: bool = True, has_double: bool = True) -> UOp:
     above = mantissa + -1.0
     if is_double:
         ratio = above.alu(Ops.FDIV, mantissa + 1.0)
-        value = ratio * _horner(ratio * ratio, _ATANH_DOUBLE)
+        value = ratio * horner(ratio * ratio, _ATANH_DOUBLE)
     elif not has_fma and not has_double:
         value = _log2_in_halves(above)
     elif not has_fma:
         above = above.cast(dtypes.float64)
-        value = above * _horner(above, _LOG2_FLOAT)
+        value = above * horner(above, _LOG2_FLOAT)
     else:
         # The first coefficient as a sum of two: all products but the leading one are small.
         first, *rest = _LOG2_FLOAT
         leading = 1.44269502162933349609375
         small = UOp(
             Ops.MULACC, x.dtype,
-            (above * above, _horner(above, tuple(rest)), above * (first - leading)),
+            (above * above, horner(above, tuple(rest)), above * (first - leading)),
         )  # fmt: skip
         value = UOp(Ops.MULACC, x.dtype, (above, _const(x, leading), small))
     whole = exponent + is_small.where(
@@ -194,7 +195,7 @@ def _log2_in_halves(above: UOp) -> UOp:
     leading = 1.4423828125
     kind = dtypes.uint32.vec(above.dtype.lanes)
     upper = (above.bitcast(kind) & 0xFFFFF000).bitcast(above.dtype)
-    small = above * above * _horner(above, tuple(rest))
+    small = above * above * horner(above, tuple(rest))
     lower = (above - upper) * leading + above * (first - leading)
     return upper * leading + (lower + small)
 
@@ -220,7 +221,7 @@ def _sine_of_angle(angle: UOp) -> UOp:
     """The sine of an angle between -pi/2 and pi/2."""
     terms = _SIN if angle.dtype.itemsize == 8 else _SIN_FLOAT
     square = angle * angle
-    value = UOp(Ops.MULACC, angle.dtype, (angle * square, _horner(square, terms[1:]), angle))
+    value = UOp(Ops.MULACC, angle.dtype, (angle * square, horner(square, terms[1:]), angle))
     # The coefficients of float32 are chosen so that no value exceeds 1.
     return _at_most(_at_least(value, -1.0), 1.0) if angle.dtype.itemsize == 8 else value
 

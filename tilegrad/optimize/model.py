@@ -312,7 +312,7 @@ class _Counter:
         copies, width = _copies(ranges), self._width(ranges)
         count = -(-copies // width) * share
         body = self._body(ranges)
-        is_missing = node.op in self.target.missing
+        is_missing = self.target.lacks(node.op)
         body.operations += count * (node.op.definition.instructions if is_missing else 1)
         body.busy += count * self.target.cycles(node.op)
         times = _iterations(ranges) * copies

@@ -53,7 +53,7 @@ def instructions_of(node: UOp, target: Target) -> int:
         return op.definition.instructions
     if not op.is_alu:
         return 0
-    count = op.definition.instructions if op in target.missing else 1
+    count = op.definition.instructions if target.lacks(op) else 1
     if node.dtype is dtypes.float64 and count > 1:
         count *= 2
     return count if target.supports(node.dtype) else count + Ops.CAST.definition.instructions

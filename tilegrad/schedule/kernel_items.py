@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable
 from typing import NamedTuple
 
+from tilegrad.base.dtype import DType
 from tilegrad.base.trace import PassRecord, trace
 from tilegrad.ir.lengths import extent_of
 from tilegrad.ir.op import Axis, Ops
@@ -23,6 +24,7 @@ from tilegrad.schedule.inlining import Fusion
 from tilegrad.schedule.items import BufferSpec
 from tilegrad.schedule.join import is_never_joined
 from tilegrad.schedule.kernel_graphs import KernelBuilder, flat_index, maximum_shape
+from tilegrad.schedule.offset_regions import OffsetRegion, at_offsets, without_offsets
 from tilegrad.schedule.order import UnorderedItem
 from tilegrad.schedule.own_names import with_own_draws, with_own_offsets
 from tilegrad.schedule.random_words import random_variables
@@ -35,14 +37,15 @@ __all__ = ["KernelItems"]
 
 class _Made(NamedTuple):
     """A built kernel, for equal ones. Buffer -1 is the memory that it writes; other memory has its
-    number in the region's key. `needs` are positions in the region.
+    number in the region's key. `needs` are positions in the region, `offset_names` among its
+    variables.
     """
 
     ast: UOp
     reads: tuple[int, ...]
     needs: tuple[int, ...]
     draws: tuple[int, ...]
-    offset_names: tuple[str | int, ...]
+    offset_names: tuple[int, ...]
 
 
 class KernelItems:
@@ -88,6 +91,8 @@ class KernelItems:
         self.finished: dict[tuple[UOp, tuple[UOp, ...], str], tuple[UOp, list[int]]] = {}
         # Kernels by what they compute.
         self.made: dict[Hashable, _Made] = {}
+        # Those whose slices may begin elsewhere, by what they compute but for that.
+        self.movable: dict[Hashable, tuple[_Made, OffsetRegion]] = {}
         for node in self.nodes:
             if node.op is Ops.BUFFER:
                 (size,) = maximum_shape(node.shape)
@@ -123,26 +128,62 @@ class KernelItems:
         numbers: dict[int, int] = {}
         region = self._region(node, value, numbers)
         # Whether it reads what it writes counts, too.
-        key = self._key_of(region, node, value, target), numbers.get(target)
+        key = self._key_of(region.key, region, node, value, target), numbers.get(target)
         known = self.made.get(key)
-        if known is None:
-            self._build(node, value, target)
-            item = self.items[-1]
-            assert item.ast is not None
-            position = {each: number for number, each in enumerate(region.nodes)}
-            numbers[target] = -1
-            # What is read in more ways than the region says has a kernel of its own.
-            is_known = all(read in numbers for read in item.reads)
-            if is_known and all(each in position for each in item.needs):
-                self.made[key] = _Made(
-                    item.ast,
-                    tuple([numbers[read] for read in item.reads]),
-                    tuple([position[each] for each in item.needs]),
-                    item.draws,
-                    item.offset_names,
-                )
+        if known is not None:
+            self._add_known(node, value, target, region, numbers, known)
             return
+        free = None if target in numbers else without_offsets(region)
+        free_key = free and self._key_of(free.key, region, node, value, target)
+        if free is not None and free_key in self.movable:
+            made, other = self.movable[free_key]
+            ast = _moved(made, other, free)
+            if ast is not None:
+                self.made[key] = made._replace(ast=ast)
+                self._add_known(node, value, target, region, numbers, self.made[key])
+                return
+        self._build(node, value, target)
+        found = self._made_of(region, numbers, target)
+        if found is not None:
+            self.made[key] = found
+            if free is not None:
+                self.movable[free_key] = found, free
+
+    def _made_of(self, region: KernelRegion, numbers: dict[int, int], target: int) -> _Made | None:
+        """The kernel that was built last, for regions that are equal to its own; None where what
+        it reads is no part of its region.
+        """
+        item = self.items[-1]
+        assert item.ast is not None
+        position = {each: number for number, each in enumerate(region.nodes)}
+        numbers[target] = -1
+        # What is read in more ways than the region says has a kernel of its own.
+        is_known = all(read in numbers for read in item.reads)
+        if not is_known or not all(each in position for each in item.needs):
+            return None
+        names: list[str | int] = [each.name for each in region.variables]
+        if not all(each in names for each in item.offset_names):
+            return None
+        return _Made(
+            item.ast,
+            tuple([numbers[read] for read in item.reads]),
+            tuple([position[each] for each in item.needs]),
+            item.draws,
+            tuple([names.index(each) for each in item.offset_names]),
+        )
+
+    def _add_known(
+        self,
+        node: UOp,
+        value: UOp,
+        target: int,
+        region: KernelRegion,
+        numbers: dict[int, int],
+        known: _Made,
+    ) -> None:
+        """The item of a kernel that was built for an equal region."""
         memory = {number: buffer for buffer, number in numbers.items()} | {-1: target}
+        names = [each.name for each in region.variables]
         is_plain = value is node and node not in self.fusion.in_scratch
         self.items.append(
             UnorderedItem(
@@ -154,7 +195,7 @@ class KernelItems:
                 known.ast,
                 self.positions_of(node, region.nodes if is_plain else self.inside(node)),
                 known.draws,
-                known.offset_names,
+                tuple([names[each] for each in known.offset_names]),
             )
         )
 
@@ -163,7 +204,7 @@ class KernelItems:
         next of `numbers`.
         """
 
-        def memory_key(leaf: UOp) -> Hashable:
+        def memory_key(leaf: UOp) -> tuple[int, DType, int]:
             buffer = self.memory[leaf]
             spec = self.buffers[buffer]
             return numbers.setdefault(buffer, len(numbers)), spec.dtype, spec.size
@@ -179,15 +220,17 @@ class KernelItems:
                 and not (is_own and each is value)
             )
 
-        return region_of(value, is_read, memory_key)
+        return region_of(value, is_read, memory_key, self.fitting)
 
-    def _key_of(self, region: KernelRegion, node: UOp, value: UOp, target: int) -> Hashable:
-        """The key of a kernel: everything that determines it."""
+    def _key_of(
+        self, own: Hashable, region: KernelRegion, node: UOp, value: UOp, target: int
+    ) -> Hashable:
+        """The key of a kernel: everything that determines it, with `own` for the region."""
         spec = self.buffers[target]
         in_scratch = self.fusion.in_scratch.get(node, {})
         position = {each: number for number, each in enumerate(region.nodes)} if in_scratch else {}
         return (
-            region.key,
+            own,
             self.device[node],
             (spec.dtype, spec.size),
             value is node or node in self.fusion.shaped,
@@ -264,3 +307,13 @@ class KernelItems:
                 if each in position and (each is node or each not in stored)
             ]
         )
+
+
+def _moved(made: _Made, known: OffsetRegion, wanted: OffsetRegion) -> UOp | None:
+    """The graph of a kernel with slices that begin elsewhere; None if that is not a sum."""
+    changes = {
+        slot: wanted.offsets[number] - known.offsets[number]
+        for slot, number in enumerate(made.reads, 1)
+        if number in known.offsets
+    }
+    return at_offsets(made.ast, changes)

@@ -15,6 +15,7 @@ from typing import NamedTuple
 from tilegrad.ir.op import Ops
 from tilegrad.ir.slices import offset_name
 from tilegrad.ir.uop import UOp, pointer_of
+from tilegrad.schedule.offset_regions import split_index
 from tilegrad.schedule.order import UnorderedItem
 
 __all__ = ["has_offsets", "share_offsets"]
@@ -88,7 +89,7 @@ def _opened(ast: UOp) -> _Opened:
         if node.op is Ops.LOAD and pointer in written:
             # Whether two accesses meet is decided on numbers.
             return _Opened(ast, (), ())
-        rest, number = _split(node.src[1])
+        rest, number = split_index(node.src[1])
         size = pointer_of(pointer).size if pointer.op is Ops.DEFINE_GLOBAL else 0
         if number <= 0 or size <= 0:
             continue
@@ -106,15 +107,6 @@ def _opened(ast: UOp) -> _Opened:
     }
     mapping = {index: rest + variables[number] for index, (rest, number) in accesses.items()}
     return _Opened(ast.substitute(mapping), tuple(variables.values()), tuple(room))
-
-
-def _split(index: UOp) -> tuple[UOp, int]:
-    """An index as a sum of something and a number."""
-    if index.op is Ops.ADD and index.dtype.lanes == 1:
-        for own, other in (index.src, index.src[::-1]):
-            if other.op is Ops.CONST:
-                return own, int(other.arg)
-    return index, 0
 
 
 def _shared(several: dict[UOp, _Opened]) -> tuple[UOp, tuple[int, ...]]:

@@ -43,9 +43,12 @@ from tilegrad.tensor.storage.writes import postpones_calls
 
 __all__ = ["wait_for_gradients", "waiting_gradients"]
 
-# With more calls the nodes are made. A training step of a large model has fewer calls, and fewer
-# nodes in its gradients.
-_MOST_CALLS, _MOST_STEPS = 1 << 12, 1 << 14
+# With more calls the nodes are made. A recurrent network that goes over a thousand time steps has
+# fewer calls, and fewer nodes in its gradients.
+_MOST_CALLS, _MOST_STEPS = 1 << 14, 1 << 16
+# A training step of a large model has fewer. Of more steps a template has megabytes, and of more
+# calls it takes as long to make as two steps by nodes: there are few, of what has come before.
+_MANY_CALLS, _MANY_STEPS = 1 << 11, 1 << 14
 # The most nodes below a call that are searched for leaves.
 _MOST_NODES = 64
 # Numbers that no program has, for two recordings: what depends on them differs.
@@ -60,6 +63,9 @@ _values: Recent[tuple[Any, ...], list[int]] = Recent(lambda: 512)
 _MOST_VALUES = 16
 # By signature; for those that have no template of all numbers, whether values have one.
 _known: Recent[tuple[Any, ...], Backward | str] = Recent(lambda: 512)
+# Those of many steps, and hashes of the signatures of many calls that have come.
+_long: Recent[tuple[Any, ...], Backward | str] = Recent(lambda: 8)
+_met: Recent[int, bool] = Recent(lambda: 512)
 
 
 # By signature without the sizes of what the calls stand on.
@@ -149,20 +155,23 @@ def _gradients_of(below: _Below) -> Backward | None:
     """The gradients of calls, for any numbers that they take or for those alone; None if no
     template can say them.
     """
-    found = _known.get(below.key)
+    found = _known.get(below.key) or _long.get(below.key)
     if found is None:
+        if len(below.calls) > _MANY_CALLS and _met.get(hash(below.key)) is None:
+            _met.put(hash(below.key), True)
+            return None
         of_sizes = _families.get(below.skeleton)
         sized = None if of_sizes is None else of_sizes.known(below.shapes)
         if sized is not None:
             return sized
-        found = _known.put(below.key, below.differentiated_in(of_sizes) or _BY_VALUE)
+        found = _note(below.key, below.differentiated_in(of_sizes) or _BY_VALUE)
     if not isinstance(found, str):
         return found
     numbers = [leaf.bits for leaf in below.leaves if isinstance(leaf, Number)]
     if found == _BY_NODES or not numbers:
         return None
     by_value = (*below.key, *numbers)
-    known = _known.get(by_value)
+    known = _known.get(by_value) or _long.get(by_value)
     if known is None:
         family = _values.setdefault(below.key, [0])
         family[0] += 1
@@ -170,8 +179,13 @@ def _gradients_of(below: _Below) -> Backward | None:
             # A number that changes at each step: what follows from it is made by nodes.
             _known.put(below.key, _BY_NODES)
             return None
-        known = _known.put(by_value, below.differentiated_by_value() or _BY_NODES)
+        known = _note(by_value, below.differentiated_by_value() or _BY_NODES)
     return None if isinstance(known, str) else known
+
+
+def _note(key: tuple[Any, ...], found: Backward | str) -> Backward | str:
+    is_long = not isinstance(found, str) and found.graph.size > _MANY_STEPS
+    return (_long if is_long else _known).put(key, found)
 
 
 class _Below:

@@ -65,7 +65,7 @@ def upload(tensor: Any, array: Any, device: str, wanted: DType | None = None) ->
 
 
 def upload_bytes(tensor: Any, data: Any, dtype: DType, shape: tuple[int, ...], device: str) -> bool:
-    """As `upload`, where `can_upload`, of `data`: an array, or the bytes in row-major order."""
+    """As `upload`, where `can_upload`, of `data`: an array, or its bytes in row-major order."""
     buffer = new_memory(data, dtype, math.prod(shape), device)
     if buffer is None:
         return False
@@ -82,7 +82,7 @@ def new_memory(data: Any, dtype: DType, size: int, device: str) -> Buffer | None
     """
     nbytes = size * dtype.itemsize
     start = time.perf_counter()
-    raw = data if isinstance(data, bytes) else data.tobytes()
+    raw = data if isinstance(data, (bytes, memoryview)) else data.tobytes()
     allocator = (Device.at_hand(device) or Device[device]).allocator
     block = size_class(nbytes)
     handles = allocator.allocate_all([block])

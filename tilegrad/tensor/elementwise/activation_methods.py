@@ -137,15 +137,7 @@ class Activations(Trigonometry):
         >>> Tensor([0.0]).sigmoid().tolist()
         [0.5]
         """
-
-        def function(x: Self) -> Self:
-            # Of the two forms the one whose power is at most 1: the other's derivative would be
-            # 0 * inf far below zero.
-            is_negative = x < 0
-            power = is_negative.where(x, -x).exp()
-            return is_negative.where(power, 1) / (power + 1)
-
-        return self._in_float(function)
+        return self._in_float(lambda x: x._unary(Ops.SIGMOID))
 
     @templated
     def hardsigmoid(self, alpha: float = 1 / 6, beta: float = 0.5) -> Self:

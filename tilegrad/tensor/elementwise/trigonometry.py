@@ -9,7 +9,7 @@ from typing import Self
 from tilegrad.base.dtype import dtypes
 from tilegrad.ir.op import Ops
 from tilegrad.tensor.calls.templates import templated
-from tilegrad.tensor.elementwise.approximation import ATAN, TANH
+from tilegrad.tensor.elementwise.approximation import ATAN
 from tilegrad.tensor.elementwise.exponentials import LN2, inverse_factorials
 from tilegrad.tensor.elementwise.powers import Powers
 
@@ -194,24 +194,7 @@ class Trigonometry(Powers):
         >>> Tensor([0.0, 100.0]).tanh().tolist()
         [0.0, 1.0]
         """
-
-        def beyond(x: Self) -> Self:
-            # 1 - 2 / (exp(2 |x|) + 1), by a power that cannot overflow.
-            is_negative = x < 0
-            power = (is_negative.where(x, -x) * 2).exp()
-            size = 1 - power * 2 / (power + 1)
-            return is_negative.where(-size, size)
-
-        def function(x: Self) -> Self:
-            is_double = x.dtype is dtypes.float64
-            limit = 0.75 if is_double else 0.625
-            is_small = (x < limit) & (x > -limit)
-            small = is_small.where(x, 0)
-            square = small.square()
-            rest = square._powers(TANH.double if is_double else TANH.single)
-            return is_small.where(square._times_plus(rest, 1.0) * small, beyond(x))
-
-        return self._in_float(function)
+        return self._in_float(lambda x: x._unary(Ops.TANH))
 
     def asinh(self) -> Self:
         """Inverse of the hyperbolic sine.

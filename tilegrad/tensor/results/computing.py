@@ -16,6 +16,7 @@ from tilegrad.tensor.handle.core import describe
 from tilegrad.tensor.handle.size_arguments import NO_VARIABLES, Variables, here, merge
 from tilegrad.tensor.handle.tracing import is_open, is_transforming
 from tilegrad.tensor.handle.waiting import StandInError, this_thread
+from tilegrad.tensor.results.host_arrays import copied_from_host
 from tilegrad.tensor.storage import memory, overwritten, running, writes
 from tilegrad.tensor.storage.grown_constants import grown_constants
 from tilegrad.tensor.storage.host_graphs import computed_by_host
@@ -84,7 +85,11 @@ def _compute(pending: Sequence[Any]) -> None:
     if this_thread.stand_ins and not this_thread.stand_ins.isdisjoint(toposort(roots)):
         raise StandInError("realize: a stand-in of an operand has no value")
     near: dict[UOp, Sequence[UOp]] = {}
-    done = computed_by_host(pending, roots) or running.run(roots, variables, pending, near)
+    done = (
+        copied_from_host(pending, roots)
+        or computed_by_host(pending, roots)
+        or running.run(roots, variables, pending, near)
+    )
     overwritten.note_past(
         {
             root: stored
