@@ -139,3 +139,27 @@ def test_columns_of_a_window_load_their_vectors_once(window: int) -> None:
     program = lower(graph, CPU)
     loads = [node for node in program if node.op is Ops.LOAD]
     assert access_of(load, lanes, CPU, 1, None).memory == len(loads) == window
+
+
+def test_straight_code_waits_for_what_its_window_does_not_hide() -> None:
+    """Three vectors of nine terms are more than the window has, and their chain less than it."""
+    pooled = kernel_of(Tensor.empty(8, 50, 72).realize().max_pool2d(3, 3))
+    unroll = [Opt(OptOps.UNROLL, 0, 0), Opt(OptOps.UNROLL, 0, 0), Opt(UPCAST, 2, 24)]
+    target = replace(CPU, vector_bytes=32)
+    shaped = apply_opts(start(pooled, target), unroll, target)
+    assert estimate(shaped, target).latency == 0
+    narrow = replace(target, timing=replace(target.timing, window=16))
+    assert estimate(shaped, narrow).latency > 0
+
+
+def test_straight_code_holds_what_all_steps_load() -> None:
+    """Operands that several results share are loaded before the first step."""
+    product = kernel_of(Tensor.empty(64, 16).realize() @ Tensor.empty(16, 64).realize())
+    tile = [Opt(UPCAST, 1, 16), Opt(UPCAST, 0, 8)]
+    target = replace(CPU, vector_bytes=64, registers=16)
+    looped = estimate(apply_opts(start(product, target), tile, target), target)
+    unrolled = [*tile, Opt(OptOps.UNROLL, 0, 0)]
+    straight = estimate(apply_opts(start(product, target), unrolled, target), target)
+    assert (looped.registers, looped.spill) == (8 + 2, 0)
+    assert straight.registers == 8 + 1 + 16
+    assert straight.spill > 0

@@ -9,10 +9,10 @@ import pytest
 
 from tests.schedule.plans import kernel_of, kernels, plan
 from tilegrad import Tensor, nn
-from tilegrad.ir.op import Axis
+from tilegrad.ir.op import Axis, Ops
 from tilegrad.ir.uop import UOp
 from tilegrad.optimize.heuristic import shape
-from tilegrad.optimize.opt import loop_order
+from tilegrad.optimize.opt import OptOps, loop_order
 from tilegrad.target import Target
 
 RNG = np.random.default_rng(11)
@@ -55,6 +55,18 @@ def test_windows_that_do_not_overlap_are_left_to_others() -> None:
     """No row shares a load: a small filter window is unrolled as a whole."""
     shaped = shape(kernel_of(Tensor.empty(2, 24, 36, 36).realize().max_pool2d(3, 3)), WIDE)
     assert extents(shaped, Axis.REDUCE) == []
+
+
+@pytest.mark.parametrize("vector_bytes", [32, 64])
+@pytest.mark.parametrize("side", [56, 90])
+def test_vectors_that_overlap_need_no_mask(vector_bytes: int, side: int) -> None:
+    """Rows of 18 and 30 results, and lanes that are in a few vectors of a row that is read."""
+    target = replace(WIDE, vector_bytes=vector_bytes)
+    shaped = shape(kernel_of(Tensor.empty(2, 24, side, side).realize().avg_pool2d(3, 3)), target)
+    assert vector_bytes // 4 in extents(shaped, Axis.UPCAST)
+    assert all(opt.op is not OptOps.PADTO for opt in shaped.arg.opts)
+    assert not any(node.op is Ops.LOAD and node.is_gated for node in shaped.toposort())
+    assert extents(shaped, Axis.UNROLL) == [3, 3]
 
 
 @pytest.mark.parametrize("vector_bytes", [0, 16, 32])

@@ -158,9 +158,10 @@ def _shared_vectors(node: UOp, lane: UOp, width: int) -> int | None:
     """
     moves, unknown = _moves(node.index, lane, width)
     step = stride_of(node.index, lane)
-    if node.op is not Ops.LOAD or node.is_gated or unknown > 1 or not step or abs(step) < 2:
+    if node.op is not Ops.LOAD or node.is_gated or not step or abs(step) < 2:
         return None
-    reach, copies = abs(step) * (width - 1) + 1, 1
+    # Chunks that overlap share nothing with each other.
+    reach, copies = abs(step) * (width - 1) + 1, unknown
     if reach > MOST_LOADS * width:
         return None
     for apart, count in distinct(moves):

@@ -10,6 +10,7 @@ from tilegrad.base.dtype import DType, Pointer
 from tilegrad.ir.op import Axis, Ops
 from tilegrad.ir.queries import stride_of
 from tilegrad.ir.uop import UOp, prod
+from tilegrad.ir.vector_lanes import MOST_LOADS
 from tilegrad.optimize.choice import choose
 from tilegrad.optimize.facts import (
     FEW_ROWS,
@@ -242,11 +243,7 @@ class Streamer(Pooler):
             amount = width // 2 if amount > extent and extent % (width // 2) == 0 else amount
             self.split_rows(loop)
         elif has_reduction or self.is_scattered():
-            # A row that is shorter than a vector may be unrolled without lanes.
-            whole = [extent] if 1 < extent < width else []
-            amounts = [amount, *self.amounts(loop, width), *whole]
-            splits = [partial(self.split_to, loop, OptOps.UPCAST, each) for each in amounts]
-            choose(self, list(dict(zip(amounts, splits)).values()), share=1.0)
+            self.vectorize_results(loop, width, amount)
             return
         if not self.is_plain() and self.target.has_mask and extent % width and amount == width:
             amount = _padded_amount(extent, width)
@@ -258,6 +255,24 @@ class Streamer(Pooler):
             choose(self, shapes, share=1.0)
         if self.is_plain() and 1 < extent <= amount:
             self.join_rows()
+
+    def vectorize_results(self, loop: UOp, width: int, amount: int) -> None:
+        """Vectors of results along the stored row: `amount` of them in an iteration, or others that
+        take less. Those of straight code overlap instead of having a mask, unless masks are clearly
+        better: they share what they load.
+        """
+        extent = loop.extent.arg
+        # A row that is shorter than a vector may be unrolled without lanes.
+        whole = [extent] if 1 < extent < width else []
+        amounts = [amount, *self.amounts(loop, width), *whole]
+        splits = [partial(self.split_to, loop, OptOps.UPCAST, each) for each in amounts]
+        masked = partial(choose, self, list(dict(zip(amounts, splits)).values()), share=1.0)
+        is_row = width < extent <= UNROLLED * width and extent % width > 0
+        if not is_row or self.has_loops():
+            masked()
+            return
+        apart = [partial(each, loop, width) for each in (self.unroll_row, self.overlap_to)]
+        choose(self, [partial(choose, self, apart, share=1.0), masked])
 
     def unroll_row(self, loop: UOp, width: int) -> None:
         """All vectors of a short row in one iteration: it is known then where the last one begins,
@@ -317,10 +332,14 @@ class Streamer(Pooler):
 
     def is_unrolled(self) -> bool:
         """Whether no reduction has a loop left, and loads have gates."""
-        nodes = self.ast.toposort()
-        loops = (loop for node in nodes if node.op is Ops.REDUCE for loop in node.src[1:])
-        gated = any(node.op is Ops.LOAD and node.is_gated for node in nodes)
-        return gated and all(loop.axis is Axis.UNROLL for loop in loops)
+        loads = (node for node in self.ast.toposort() if node.op is Ops.LOAD)
+        return any(load.is_gated for load in loads) and not self.has_loops()
+
+    def has_loops(self) -> bool:
+        """Whether some reduction has a loop left."""
+        reductions = (node for node in self.ast.toposort() if node.op is Ops.REDUCE)
+        loops = (loop for reduction in reductions for loop in reduction.src[1:])
+        return any(loop.axis is not Axis.UNROLL for loop in loops)
 
     def split_rows(self, lanes: UOp) -> None:
         """Unroll some iterations of the loop outside `lanes`: few, or all of a short one."""
@@ -384,8 +403,9 @@ def _is_short(loops: Sequence[UOp]) -> bool:
 
 
 def _score(reduction: UOp, loop: UOp) -> float:
-    """Loads inside the reduce that move by one along `loop`, less twice those that jump. One whose
-    address depends on data loaded along `loop` is a gather, which no other load makes up for.
+    """Loads inside the reduce that move by one along `loop`, less those whose lanes are in a few
+    vectors, and twice those that jump. One whose address depends on data loaded along `loop` is a
+    gather, which no other load makes up for.
     """
     score, loops = 0.0, set(reduction.src[1:])
     for node in reduction.src[0].toposort():
@@ -394,7 +414,8 @@ def _score(reduction: UOp, loop: UOp) -> float:
             is_gather = step is None and any(
                 each.op is Ops.LOAD and loop in each.ranges for each in node.index.toposort()
             )
-            score += 1 if step == 1 else -math.inf if is_gather else -2
+            is_near = step is not None and abs(step) <= MOST_LOADS
+            score += 1 if step == 1 else -math.inf if is_gather else -1 if is_near else -2
     return score
 
 

@@ -265,8 +265,12 @@ class _Counter:
             times = [_iterations(own - loops) for own, _ in inside]
             count = sum(n * body.instructions for n, (_, body) in zip(times, inside))
             starts = sum(n * body.issue(self.target) for n, (_, body) in zip(times, inside))
-            ahead = max(self.target.timing.window / max(count, 1.0), 1.0)
-            waits = (starts + self._chain(loops)) / ahead - starts
+            window = self.target.timing.window
+            chain = self._chain(loops)
+            waits = (starts + chain) / max(window / max(count, 1.0), 1.0) - starts
+            if len(inside) == 1:
+                # An instruction waits for the chain at most, and a window of others with it.
+                waits = min(waits, chain * count / window - starts)
             found += max(waits, 0.0) * _iterations(loops)
         return found
 
@@ -393,11 +397,15 @@ class _Counter:
         """Vectors that a step of a reduction loads for several uses, and one that is broadcast."""
         found = 1
         own = reduce.src[0].ranges
+        # Straight code begins with the loads of all steps.
+        is_straight = all(loop.axis in UNROLLED for loop in reduce.src[1:])
         for load in reduce.src[0].toposort():
             ranges = load.index.ranges if load.op is Ops.LOAD else frozenset()
             # Loads of copies are done before.
             if not self.lanes.keys().isdisjoint(ranges) and ranges <= own:
-                found += min(-(-_copies(ranges) // self._width(ranges)), 4)
+                vectors = -(-_copies(ranges) // self._width(ranges))
+                is_shared = any(axis.axis in UNROLLED for axis in reduce.ranges - ranges)
+                found += vectors if is_straight and is_shared else min(vectors, 4)
         return found
 
 
