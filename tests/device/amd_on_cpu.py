@@ -58,7 +58,7 @@ _TO_BFLOAT = """define internal bfloat @to_bfloat(float %x) {
 
 def on_cpu(text: str) -> str:
     """The module with `@entry_NAME(ptr args, ptr positions)` beside the kernel, for a processor."""
-    found = re.search(r"define amdgpu_kernel void @(\w+)\((.*)\) #0", text)
+    found = re.search(r"define amdgpu_kernel void @(\w+)\((.*)\) #0 !\w+ !1", text)
     assert found is not None
     name, parameters = found[1], [each for each in found[2].split(", ") if each]
     ids = [f"i32 %id{number}" for number in range(len(_POSITIONS))]

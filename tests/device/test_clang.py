@@ -40,6 +40,18 @@ def test_half_and_double_and_bfloat16() -> None:
         assert (x / 3).cast("double").tolist() == [value, 2 * value, 4 * value], dtype
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_functions_have_the_bits_that_they_have_on_the_processor(dtype: str) -> None:
+    """Both devices evaluate one polynomial, in fused steps where the processor has them."""
+    if not Device["CPU"].target.has_fma or "-march=native" not in str(Device["CLANG"].compiler):
+        pytest.skip("no fused multiply-add, or a compiler that does not know of it")
+    values = (array(20_000) * 10).astype(dtype)
+    for name in ("exp", "log2", "sin", "tanh", "erf", "gelu"):
+        given = np.abs(values) if name == "log2" else values
+        c, llvm = (getattr(Tensor(given, device=on), name)().numpy() for on in ("CLANG", "CPU"))
+        np.testing.assert_array_equal(c.view(f"i{c.itemsize}"), llvm.view(f"i{c.itemsize}"), name)
+
+
 def test_a_launch_over_threads_does_every_chunk() -> None:
     x = Tensor.ones(1 << 22, device="CLANG").contiguous().realize()
     assert ((x + 2).numpy() == 3).all()

@@ -5,34 +5,26 @@ that takes packets out of the ring and runs the kernels' LLVM text on this proce
 from __future__ import annotations
 
 import ctypes
-import errno
 import gc
-import mmap
 import platform
 import shutil
-import struct
 import subprocess
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from tests.device.amd_on_cpu import BlockRuntime, compiled_on_cpu
+from tests.device.fake_kfd import NODE, Gpu, device_over
 from tilegrad import Context, Device, Tensor
 from tilegrad.base.dtype import dtypes
 from tilegrad.base.errors import DeviceError, OutOfMemoryError
 from tilegrad.device import amd
-from tilegrad.device.backend import Backend
-from tilegrad.hardware import amd_target
 from tilegrad.runtime import kfd
-from tilegrad.runtime.code_object import loaded_symbols
 from tilegrad.runtime.kfd import REQUESTS, KfdRuntime, Node, dispatch_packet
 
 HEADER = Path("/usr/include/linux/kfd_ioctl.h")
-NODE = Node(gpu_id=0x1234, render_minor=128, saved_bytes=0x8000, control_bytes=0x1000)
 # The fields of each structure in their order.
 FIELDS = {
     "CREATE_QUEUE": "ring_base_address write_pointer_address read_pointer_address doorbell_offset "
@@ -101,121 +93,6 @@ def test_a_dispatch_packet_is_byte_for_byte_that_of_the_specification() -> None:
         "02150300 40000400 01000000 40010000 0c000000 02000000 00000000 00080000 "
         "88776655 44332211 00ccbbaa 00000000 00000000 00000000 00dd0000 00000000"
     )
-
-
-class Gpu:
-    """A driver and a GPU: memory is host memory, and a store to the doorbell runs what is in the
-    ring up to there.
-    """
-
-    def __init__(self, room: int = 64 << 20):
-        self.room = room
-        self.opened: list[str] = []
-        self.log: list[tuple[str, tuple[int, ...]]] = []
-        self.blocks: dict[int, int] = {}
-        self.mapped: set[int] = set()
-        self.memory: list[Any] = []
-        self.texts: dict[bytes, tuple[str, str]] = {}
-        self.packets: list[bytes] = []
-        self.is_stuck = False
-        self.queue: tuple[int, ...] = ()
-        self.read = 0
-
-    def open(self, path: str) -> int:
-        self.opened.append(path)
-        return 10 + len(self.opened)
-
-    def reserve(self, nbytes: int) -> int:
-        self.memory.append(mmap.mmap(-1, nbytes))
-        return ctypes.addressof(ctypes.c_char.from_buffer(self.memory[-1]))
-
-    def map(self, address: int, nbytes: int, file: int, offset: int) -> int:
-        if address:
-            assert file == 12 and offset == self.blocks[address]
-            return address
-        assert file == 11 and offset == 0xC000_0000_0000_0000
-        self.doorbell = self.reserve(nbytes)
-        return self.doorbell
-
-    def ioctl(self, file: int, request: int, data: bytearray) -> None:
-        name, layout = next(
-            (name, layout)
-            for name, (number, _, layout) in REQUESTS.items()
-            if number == request & 0xFF
-        )
-        values = list(layout.unpack(data))
-        self.log.append((name, tuple(values)))
-        if name == "ALLOC_MEMORY_OF_GPU":
-            if values[1] > self.room:
-                raise OSError(errno.ENOMEM, "Cannot allocate memory")
-            self.room -= values[1]
-            values[2:4] = len(self.blocks) + 1, values[0] ^ 0xFFF000
-            self.blocks[values[0]] = values[3]
-        elif name == "MAP_MEMORY_TO_GPU":
-            (gpu,) = struct.unpack("<I", ctypes.string_at(values[1], 4))
-            assert gpu == NODE.gpu_id and values[2] == 1
-            self.mapped.add(values[0])
-        elif name == "UNMAP_MEMORY_FROM_GPU":
-            self.mapped.remove(values[0])
-        elif name == "FREE_MEMORY_OF_GPU":
-            assert values[0] not in self.mapped
-        elif name == "CREATE_QUEUE":
-            self.queue = tuple(values)
-            values[3], values[9] = 0xC000_0000_0000_0010, 1
-        data[:] = layout.pack(*values)
-
-    def ring(self, address: int, value: int) -> None:
-        """The doorbell lies at the offset within its pages that the driver gave."""
-        assert address == self.doorbell + 0x10
-        written = ctypes.c_uint64.from_address(self.queue[1]).value
-        assert written == value + 1
-        if self.is_stuck:
-            return
-        while self.read <= value:
-            place = self.queue[0] + self.read * 64 % self.queue[4]
-            packet = ctypes.string_at(place, 64)
-            ctypes.memset(place, 1, 1)
-            self.run(packet)
-            self.read += 1
-            ctypes.c_uint64.from_address(self.queue[2]).value = self.read
-
-    def run(self, packet: bytes) -> None:
-        self.packets.append(packet)
-        header, _, *rest = struct.unpack("<2H3HH3I2I3QQ", packet)
-        assert header & 0xFF == 2
-        local, sizes, descriptor = rest[:3], rest[4:7], rest[9]
-        count = struct.unpack("<I", ctypes.string_at(descriptor + 8, 4))[0] // 8
-        entry = descriptor + struct.unpack("<q", ctypes.string_at(descriptor + 16, 8))[0]
-        name, text = self.texts[ctypes.string_at(entry, 64)]
-        binary = compiled_on_cpu(text)
-        host = BlockRuntime()
-        waits = b"waits" if "s.barrier" in text else b""
-        program = host.load(name, waits + b"\0" + binary)
-        words = struct.unpack(f"<{count}q", ctypes.string_at(rest[10], 8 * count))
-        blocks = tuple(size // lanes for size, lanes in zip(sizes, local, strict=True))
-        host.launch(program, words, (), blocks, tuple(local))
-        signal = ctypes.c_int64.from_address(rest[12] + 8)
-        signal.value -= 1
-
-    def names(self) -> list[str]:
-        return [name for name, _ in self.log]
-
-
-def device_over(gpu: Gpu) -> Backend:
-    described = amd.backend("AMD:gfx942", KfdRuntime(NODE, gpu))
-    target = replace(amd_target("gfx942"), matrix_units=())
-
-    def compile_source(text: str) -> bytes:
-        binary = described.compile(text)
-        image, symbols = loaded_symbols(binary)
-        name = next(name for name in symbols if not name.endswith(".kd"))
-        gpu.texts[image[symbols[name] : symbols[name] + 64]] = name, text
-        return binary
-
-    return replace(
-        described, name="FAKEKFD", target=target, compile=compile_source, compiler=str(id(gpu)),
-        _allocators=[],
-    )  # fmt: skip
 
 
 @pytest.fixture

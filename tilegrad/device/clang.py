@@ -82,11 +82,15 @@ def _no_compiler() -> DeviceError:
     )
 
 
-def _target() -> Target:
-    """What the compiler makes of vectors is the processor's business: as wide as the CPU's."""
+def _target(is_native: bool) -> Target:
+    """What the compiler makes of vectors is the processor's business: as wide as the CPU's. A
+    compiler that makes code for this processor (`is_native`) has its fused multiply-add too: else
+    that would be a call of the library for each lane.
+    """
     cpu = cpu_target(config.CPU_TARGET)
     return replace(
         clang_target(max(cpu.vector_bytes, 16)),
+        has_fma=cpu.has_fma and is_native,
         registers=cpu.registers,
         threads=cpu.threads,
         cache_bytes=cpu.cache_bytes,
@@ -105,7 +109,7 @@ def backend(name: str, runtime: Runtime | None = None) -> Backend:
     compiler = find_compiler()
     if compiler is None and runtime is None:
         raise _no_compiler()
-    target = _target()
+    target = _target(is_native=compiler is not None and bool(compiler.machine))
 
     def render(function: str, program: Sequence[UOp]) -> str:
         from tilegrad.render.clang import ClangRenderer

@@ -33,6 +33,8 @@ _UNUSED = (
     "flat-scratch-init",
 )  # fmt: skip
 _IDS = {"gidx": "workgroup", "lidx": "workitem"}
+# Each block has the lanes of the module's second list, which the notes of the code say too.
+_SIZES = "!reqd_work_group_size !1"
 # Of a matrix unit by what its name begins with: the intrinsic, and the operands' element where it
 # is not that of the dtype.
 _INTEGERS = {dtypes.bfloat16: "i16"}
@@ -49,6 +51,7 @@ class AMDGPURenderer:
         function = _KernelText(name, list(program), self.target)
         text = function.text("amdgpu_kernel void")
         lanes = function.block_lanes()
+        sizes = ", ".join(f"i32 {size}" for size in function.block_sizes())
         attributes = [
             "nounwind",
             f'"amdgpu-flat-work-group-size"="{lanes},{lanes}"',
@@ -65,6 +68,7 @@ class AMDGPURenderer:
                 f"attributes #0 = {{ {' '.join(attributes)} }}",
                 "!llvm.module.flags = !{!0}",
                 '!0 = !{i32 1, !"amdhsa_code_object_version", i32 500}',
+                f"!1 = !{{{sizes}}}",
                 "",
             ]
         )
@@ -87,12 +91,20 @@ class _KernelText(Function):
         """The lanes of each block."""
         return block_lanes(self.program)
 
+    def block_sizes(self) -> tuple[int, ...]:
+        """The lanes of each block along its axes."""
+        sizes = [1, 1, 1]
+        for node in self.program:
+            if node.op is Ops.SPECIAL and node.name.startswith("lidx"):
+                sizes[int(node.name[-1])] = node.vmax + 1
+        return tuple(sizes)
+
     def text(self, kind: str) -> str:
         body = super().text(kind)
         parameters = [f"ptr addrspace({_GLOBAL}) noalias %data{slot}" for slot in range(self.slots)]
         first = self.slots
         parameters += [f"i64 %var{first + number}.w" for number, _ in enumerate(self.variables)]
-        head = f"define {kind} @{self.name}({', '.join(parameters)}) #0 {{"
+        head = f"define {kind} @{self.name}({', '.join(parameters)}) #0 {_SIZES} {{"
         return "\n".join([head, *body.splitlines()[1:]])
 
     def operands(self, node: UOp) -> tuple[UOp, ...]:

@@ -2,7 +2,7 @@
 
 Memory, address space and a queue come from ioctls (`linux/kfd_ioctl.h`); after that, a launch makes
 no system call. It is a packet of 64 bytes in a ring, and a store to the doorbell, an address of the
-GPU:
+GPU (`runtime.kfd_sequence`: one for all launches of a plan that runs again):
 
     ring      packets of the Architected Queuing Language ("HSA Platform System Architecture
               Specification" 1.2, section 2.9). The header is written last, as it says that the rest
@@ -22,14 +22,16 @@ import struct
 import time
 import weakref
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 from tilegrad.base.config import config
 from tilegrad.base.errors import DeviceError, OutOfMemoryError
 from tilegrad.runtime.buffer import address_of
 from tilegrad.runtime.code_object import kernel_facts, loaded_symbols
+from tilegrad.runtime.kfd_sequence import KfdSequence
+from tilegrad.runtime.pm4 import KernelDescriptor
 from tilegrad.runtime.protocol import Dims, Runtime
 
 __all__ = ["REQUESTS", "KfdProgram", "KfdRuntime", "KfdSystem", "Node", "System", "dispatch_packet"]
@@ -169,19 +171,31 @@ def dispatch_packet(
 class KfdProgram:
     """A kernel in the GPU's memory, which goes back with it."""
 
-    __slots__ = ("__weakref__", "descriptor", "lanes", "name", "shared")
+    __slots__ = (
+        "__weakref__", "block", "code", "descriptor", "kernel", "lanes", "name", "shared",
+    )  # fmt: skip
 
-    def __init__(self, name: str, descriptor: int, shared: int, lanes: int):
-        self.name, self.descriptor, self.shared = name, descriptor, shared
-        # The most lanes of a block.
-        self.lanes = lanes
+    def __init__(
+        self, name: str, descriptor: int, kernel: KernelDescriptor, facts: dict[str, object]
+    ):
+        self.name, self.descriptor, self.kernel = name, descriptor, kernel
+        self.code = descriptor + kernel.entry
+        shared, lanes = facts[".group_segment_fixed_size"], facts[".max_flat_workgroup_size"]
+        assert isinstance(shared, int) and isinstance(lanes, int)
+        # Bytes of shared memory, and the most lanes of a block.
+        self.shared, self.lanes = shared, lanes
+        # The lanes of each block, where the kernel is made for these only.
+        block = facts.get(".reqd_workgroup_size")
+        self.block: Dims | None = tuple(block) if isinstance(block, list) else None
 
 
 class KfdRuntime(Runtime):
-    """A GPU through `system`. A handle is an address, the same for GPU and host."""
+    """A GPU through `system`. A handle is an address, the same for GPU and host; `has_pm4` says
+    whether packets for its command processor are known.
+    """
 
-    def __init__(self, node: Node, system: System):
-        self._node, self._system = node, system
+    def __init__(self, node: Node, system: System, has_pm4: bool = False):
+        self._node, self._system, self.has_pm4 = node, system, has_pm4
         try:
             self._file = system.open("/dev/kfd")
             self._render = system.open(f"/dev/dri/renderD{node.render_minor}")
@@ -193,10 +207,10 @@ class KfdRuntime(Runtime):
         self._request("ACQUIRE_VM", self._render, node.gpu_id)
         self._ring = self._block(_PACKETS * _PACKET.size, _OF_HOST | _QUEUE_MEMORY)
         self._record = self._block(_PAGE, _OF_HOST)
-        self._signal = self._block(_PAGE, _OF_HOST)
+        self.signal = self._block(_PAGE, _OF_HOST)
         self._arguments = self._block(_PACKETS * _ARGUMENT_BYTES, _OF_HOST)
         ctypes.memset(self._record, 0, _PAGE)
-        ctypes.memmove(self._signal, _SIGNAL.pack(_USER_SIGNAL, 0), _SIGNAL.size)
+        ctypes.memmove(self.signal, _SIGNAL.pack(_USER_SIGNAL, 0), _SIGNAL.size)
         # A packet of type 1 is none: the GPU stops there.
         ctypes.memmove(self._ring, bytes([1, *bytes(63)]) * _PACKETS, _PACKETS * _PACKET.size)
         self._doorbell = self._make_queue()
@@ -291,9 +305,8 @@ class KfdRuntime(Runtime):
             )
         base = self.with_room(lambda: self._room_for(name, len(image)))
         ctypes.memmove(base, image, len(image))
-        shared, lanes = facts[".group_segment_fixed_size"], facts[".max_flat_workgroup_size"]
-        assert isinstance(shared, int) and isinstance(lanes, int)
-        program = KfdProgram(name, base + symbols[f"{name}.kd"], shared, lanes)
+        at = symbols[f"{name}.kd"]
+        program = KfdProgram(name, base + at, KernelDescriptor.read(image[at:]), facts)
         weakref.finalize(program, self.free, base, len(image)).atexit = False
         return program
 
@@ -336,38 +349,70 @@ class KfdRuntime(Runtime):
             raise DeviceError(
                 f"{program.name}: {len(words) // 8} arguments", most=_ARGUMENT_BYTES // 8
             )
-        if self._count and self._count % _PACKETS == 0:
-            # Every slot of the ring, and of the arguments, was used once.
-            self.synchronize()
+        self._make_room()
         began = time.perf_counter()
-        slot = self._count % _PACKETS
-        arguments = self._arguments + slot * _ARGUMENT_BYTES
+        arguments = self._arguments + self._count % _PACKETS * _ARGUMENT_BYTES
         ctypes.memmove(arguments, words, len(words))
-        value = ctypes.c_int64.from_address(self._signal + _SIGNAL_VALUE)
-        if not self._pending():
-            value.value, self._base = 0, self._count
         packet = dispatch_packet(
-            global_size, local_size, program.shared, program.descriptor, arguments, self._signal
+            global_size, local_size, program.shared, program.descriptor, arguments, self.signal
         )
-        address = self._ring + slot * _PACKET.size
-        ctypes.memmove(address + 4, packet[4:], _PACKET.size - 4)
-        ctypes.memmove(address, packet[:4], 4)
-        self._count += 1
-        self._kernels.append(program.name)
-        written = ctypes.c_uint64.from_address(self._record + _WRITTEN)
-        written.value = self._count
-        self._system.ring(self._doorbell, self._count - 1)
+        self.submit(program.name, packet)
         if not wait:
             return None
         self._drain()
         return time.perf_counter() - began
+
+    def sequence(
+        self, launches: Sequence[tuple[Any, int, Dims]], is_small: bool
+    ) -> Callable[[Sequence[int]], None] | None:
+        if any(program.block is None for program, _, _ in launches):
+            return None
+        return KfdSequence(self, launches).run
+
+    # the queue
+
+    def _make_room(self) -> None:
+        """Wait where every slot of the ring, and of the arguments, was used once."""
+        if self._count and self._count % _PACKETS == 0:
+            self.synchronize()
+
+    def submit(self, name: str, packet: bytes) -> int:
+        """Put a packet of 64 bytes, which counts the signal down, into the ring; the packets so
+        far. `name` is that of its kernels.
+        """
+        self._make_room()
+        if not self._pending():
+            ctypes.c_int64.from_address(self.signal + _SIGNAL_VALUE).value = 0
+            self._base = self._count
+        address = self._ring + self._count % _PACKETS * _PACKET.size
+        ctypes.memmove(address + 4, packet[4:], _PACKET.size - 4)
+        ctypes.memmove(address, packet[:4], 4)
+        self._count += 1
+        self._kernels.append(name)
+        written = ctypes.c_uint64.from_address(self._record + _WRITTEN)
+        written.value = self._count
+        self._system.ring(self._doorbell, self._count - 1)
+        return self._count
+
+    def host_memory(self, nbytes: int) -> int:
+        """Memory of the host that the GPU reads, at one address for both."""
+        return self._block(nbytes, _OF_HOST)
+
+    def store(self, address: int, data: bytes) -> None:
+        """Write to memory that the host sees."""
+        ctypes.memmove(address, data, len(data))
+
+    def wait_until(self, count: int) -> None:
+        """Wait until so many packets are done."""
+        if self._count - self._pending() < count:
+            self._drain(self._count - count)
 
     _base = 0
     _is_hung = False
 
     def _pending(self) -> int:
         """Packets that are not done. The GPU takes one from the signal for each that is."""
-        done = -ctypes.c_int64.from_address(self._signal + _SIGNAL_VALUE).value
+        done = -ctypes.c_int64.from_address(self.signal + _SIGNAL_VALUE).value
         return self._count - self._base - done
 
     def synchronize(self) -> None:
@@ -377,15 +422,15 @@ class KfdRuntime(Runtime):
             self._drain()
             self.waited(time.perf_counter() - began)
 
-    def _drain(self) -> None:
-        """Wait for all packets.
+    def _drain(self, left: int = 0) -> None:
+        """Wait for all packets but the last `left`.
 
         Raises DeviceError where the GPU makes no progress for HANG_SECONDS, and from then on at
         once while that kernel runs.
         """
         pending, since = self._pending(), time.monotonic()
         patience = config.HANG_SECONDS
-        while pending:
+        while pending > left:
             now = self._pending()
             if now != pending:
                 pending, since, self._is_hung = now, time.monotonic(), False
