@@ -295,3 +295,13 @@ def test_names_are_unique_whatever_the_disk_has(
         found.append([kernel.name for kernel in pipeline._kernels.values()])
     first = found[0][0]
     assert found == [[first, f"{first}n1", f"{first}n2"]] * 3
+
+
+def test_the_largest_kernel_is_made_first() -> None:
+    first, *rest = jobs()
+    shared = workers._SharedJobs([first])
+    shared.add([*rest, first])
+    taken = [job for _ in range(4) if (job := shared.take()) is not None]
+    sizes = [len(job.ast.toposort()) for job in taken]
+    assert sizes == sorted(sizes, reverse=True) and len({job.key for job in taken}) == 4
+    assert shared.take() is None

@@ -12,6 +12,7 @@ import pytest
 from tilegrad.base.dtype import dtypes
 from tilegrad.ir.neutral import Neutral, is_always
 from tilegrad.ir.op import Ops
+from tilegrad.ir.rules import simplify
 from tilegrad.ir.uop import UOp
 
 FLOAT = dtypes.float32
@@ -76,3 +77,20 @@ def test_a_deep_sum_needs_no_stack() -> None:
     for _ in range(5000):
         total = total + Y * ZERO
     assert is_always(total, 0)
+
+
+@pytest.mark.parametrize("flag", [False, True])
+@pytest.mark.parametrize("is_negated", [False, True])
+def test_a_load_is_neutral_where_a_decided_condition_closes_it(
+    flag: bool, is_negated: bool
+) -> None:
+    i, j = (UOp.range(8, number) for number in range(2))
+    condition = i < 5
+    gate = (condition ^ True if is_negated else condition) & (j < 3)
+    memory = UOp(Ops.DEFINE_GLOBAL, FLOAT.ptr(8), (), 3)
+    value = UOp(Ops.LOAD, FLOAT, (memory, i, ZERO, gate)) * X
+    found = Neutral((), condition, flag=flag).is_always(value, 0)
+    assert found == (flag is is_negated)
+    decided = simplify(value, {condition: UOp.const(dtypes.bool, flag)})
+    assert is_always(decided, 0) == found
+    assert not Neutral((), j < 4, flag=flag).is_always(value, 0)

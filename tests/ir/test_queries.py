@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import weakref
 from pathlib import Path
 
 import tilegrad
@@ -20,6 +21,7 @@ from tilegrad.ir.queries import (
     next_number,
     stride_of,
 )  # fmt: skip
+from tilegrad.ir.rules import terms_of
 from tilegrad.ir.uop import UOp
 
 BUFFER = UOp(Ops.BUFFER, dtypes.float32, (), BufferArg(0, "NULL", 12))
@@ -119,3 +121,16 @@ def test_passes_ask_nodes_by_field() -> None:
         for file in files
     }
     assert {file: count for file, count in found.items() if count} == WITHOUT_A_NAME
+
+
+def test_the_terms_of_a_sum_are_kept_as_long_as_it_lives() -> None:
+    loops = [UOp.range(7, number) for number in (901, 902)]
+    total = loops[0] * 3 + loops[1] + 5
+    found = terms_of(total)
+    assert found == ({loops[0]: 3, loops[1]: 1}, 5)
+    assert terms_of(total) is found
+    dead = [weakref.ref(each) for each in (total, *loops)]
+    terms_of(loops[0])
+    terms_of(loops[1] * 3)
+    del total, found, loops
+    assert all(each() is None for each in dead)

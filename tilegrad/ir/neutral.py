@@ -12,6 +12,7 @@ from collections.abc import Collection, Iterable
 
 from tilegrad.ir.op import Ops
 from tilegrad.ir.queries import memory_of
+from tilegrad.ir.rules.terms import conjuncts, without_negation
 from tilegrad.ir.uop import UOp, toposort
 
 __all__ = ["Neutral", "is_always"]
@@ -37,19 +38,37 @@ def is_always(value: UOp, nothing: float) -> bool:
 
 
 class Neutral:
-    """What is always zero, or minus infinity, where all of `hidden` are minus infinity."""
+    """What is always zero, or minus infinity, where all of `hidden` are minus infinity, and where
+    the condition `decided`, if given, is `flag`.
+    """
 
-    def __init__(self, hidden: Collection[UOp] = ()):
-        self.hidden = hidden
+    def __init__(
+        self, hidden: Collection[UOp] = (), decided: UOp | None = None, *, flag: bool = False
+    ):
+        self.hidden, self.decided, self.flag = hidden, decided, flag
         self.known: dict[tuple[UOp, float], bool] = {}
 
     def is_always(self, root: UOp, nothing: float) -> bool:
         """Whether `root` is `nothing` for any value of the other operands."""
-        for node in toposort([root], lambda node: node.op not in _THROUGH or node in self.hidden):
+        for node in toposort([root], self._is_leaf):
             for each in (0.0, -math.inf):
                 if (node, each) not in self.known:
                     self.known[node, each] = self._is(node, each)
         return self.known[root, nothing]
+
+    def _is_leaf(self, node: UOp) -> bool:
+        """Whether nothing below a node is looked at."""
+        if node.op is Ops.LOAD:
+            return node.src[0].op is not Ops.AFTER or node in self.hidden
+        return node.op not in _THROUGH or node in self.hidden
+
+    def _is_closed(self, gate: UOp) -> bool:
+        """Whether a gate is false for what is known of the condition `decided`."""
+        for each in conjuncts(gate):
+            test, is_negated = without_negation(each)
+            if test is self.decided and self.flag is is_negated:
+                return True
+        return False
 
     def _all(self, nodes: Iterable[UOp], nothing: float) -> bool:
         return all(self.known[node, nothing] for node in nodes)
@@ -68,6 +87,9 @@ class Neutral:
             return self._all(src, nothing)
         if node.op is Ops.WHERE:
             return self._all(src[1:], nothing)
+        if node.op is Ops.LOAD and self.decided is not None and len(src) == 4:
+            if self._is_closed(src[3]):
+                return src[2].op is Ops.CONST and bool(src[2].arg == nothing)
         if node.op is Ops.LOAD and src[0].op is Ops.AFTER:
             return self._is_stored(src[0], nothing)
         if nothing == 0:

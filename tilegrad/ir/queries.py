@@ -20,7 +20,7 @@ from tilegrad.ir.uop import UOp, pointer_of, prod
 __all__ = [
     "base_of", "below", "below_casts", "below_reshapes", "below_views", "buffer_below", "bytes_of",
     "copied_of", "device_of", "is_const", "is_scratch", "iterations_of", "loads_of", "memory_of",
-    "next_number", "nodes_of", "points_to", "position_bytes", "reductions_of",
+    "next_number", "nodes_of", "points_to", "reductions_of",
     "shortened_memories", "stores_of", "stride_of",
 ]  # fmt: skip
 
@@ -144,17 +144,6 @@ def stride_of(index: UOp, loop: UOp) -> int | None:
     if any(loop in factor.ranges for factor in found[0] if factor is not loop):
         return None
     return scale
-
-
-def position_bytes(ast: UOp, axis: UOp) -> set[int]:
-    """Item sizes of the loaded values that say where other loads of a kernel are, along `axis`."""
-    return {
-        inner.dtype.itemsize
-        for load in loads_of(ast)
-        if axis in load.src[1].ranges
-        for inner in loads_of(load.src[1])
-        if axis in inner.ranges
-    }
 
 
 def device_of(node: UOp) -> Any:

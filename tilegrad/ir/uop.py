@@ -54,8 +54,8 @@ class UOp(Algebra, BoundVariables, Fields):
 
     __slots__ = (
         "__weakref__", "_below", "_bounds", "_digest", "_divisor", "_is_constant", "_ranges",
-        "_shape", "arg", "dtype", "holders", "kind", "op", "origin", "simple", "src", "stored",
-        "users",
+        "_shape", "_terms", "arg", "dtype", "holders", "kind", "op", "origin", "simple", "src",
+        "stored", "users",
     )  # fmt: skip
     op: Ops
     dtype: DType
@@ -82,6 +82,8 @@ class UOp(Algebra, BoundVariables, Fields):
     _bounds: tuple[Any, Any] | None
     _divisor: int
     _ranges: frozenset[UOp] | None
+    # What a sum is made of (`ir.rules.terms`), once somebody asked.
+    _terms: tuple[Mapping[UOp, int], int] | None
     _digest: bytes
 
     def __new__(
@@ -112,6 +114,7 @@ class UOp(Algebra, BoundVariables, Fields):
         node._is_constant = None
         node._bounds = None
         node._ranges = None
+        node._terms = None
         node.kind = 0
         reference = weakref.ref(node, MethodType(_take_out, key))
         if _table.setdefault(key, reference) is reference:
@@ -430,6 +433,7 @@ def remade(key: Key, op: Ops, shape: tuple[Any, ...]) -> UOp:
     node._is_constant = False
     node._bounds = None
     node._ranges = None
+    node._terms = None
     node.kind = 0
     reference = weakref.ref(node, MethodType(_take_out, key))
     if _table.setdefault(key, reference) is reference:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 
 from tilegrad.base.dtype import DType, dtypes
 from tilegrad.ir.op import UNROLLED, Axis, Ops
-from tilegrad.ir.queries import position_bytes, stride_of
+from tilegrad.ir.queries import loads_of, stride_of
 from tilegrad.ir.rules import distance_between, simplify
 from tilegrad.ir.uop import UOp
 
@@ -42,7 +42,8 @@ def lane_axes(ast: UOp, lanes_of: LanesOf, gather_bytes: int) -> dict[UOp, int]:
         for axis in node.index.ranges:
             if axis.axis in UNROLLED and axis.extent.op is Ops.CONST:
                 score[axis] = score.get(axis, 0) + _gain(node, axis) * _weight(node)
-    width = {axis: lane_count(ast, axis, lanes_of, gather_bytes) for axis in score}
+    sized = _Sized(nodes)
+    width = {axis: sized.lane_count(axis, lanes_of, gather_bytes) for axis in score}
     chosen: dict[UOp, int] = {}
     # The score times the width: half as many lanes are worth half.
     for axis in sorted(score, key=lambda axis: (-score[axis] * width[axis], axis.number)):
@@ -72,7 +73,7 @@ def _weight(access: UOp) -> int:
 def _meets(nodes: Iterable[UOp], axis: UOp, others: Iterable[UOp]) -> bool:
     """Whether some value depends on `axis` and on one of `others`."""
     rest = frozenset(others)
-    return any(
+    return bool(rest) and any(
         node.op is not Ops.END and axis in node.ranges and not rest.isdisjoint(node.ranges)
         for node in nodes
     )
@@ -82,24 +83,44 @@ def lane_count(ast: UOp, axis: UOp, lanes_of: LanesOf, gather_bytes: int) -> int
     """The number of lanes: the largest power of two that divides the extent and fits a vector of
     the widest dtype on this axis.
     """
-    nodes = ast.toposort()
-    sizes = [
-        node.dtype
-        for node in nodes
-        if node.op in (Ops.LOAD, Ops.REDUCE, Ops.PREFIX)
-        and axis in node.ranges | frozenset(node.src)
-    ]
-    stored = [
-        node.value.dtype for node in nodes if node.op is Ops.STORE and axis in node.index.ranges
-    ]
-    widest = max([*sizes, *stored], key=lambda dtype: dtype.itemsize, default=dtypes.float32)
-    most = lanes_of(widest)
-    if gather_bytes:
-        most = min([most, *(gather_bytes // each for each in position_bytes(ast, axis))])
-    width = 1
-    while width * 2 <= most and axis.extent.arg % (width * 2) == 0:
-        width *= 2
-    return width
+    return _Sized(ast.toposort()).lane_count(axis, lanes_of, gather_bytes)
+
+
+class _Sized:
+    """The values of a kernel whose dtypes say how many lanes there are."""
+
+    def __init__(self, nodes: Iterable[UOp]):
+        self.values: list[UOp] = []
+        self.stores: list[UOp] = []
+        for node in nodes:
+            if node.op is Ops.STORE:
+                self.stores.append(node)
+            elif node.op in (Ops.LOAD, Ops.REDUCE, Ops.PREFIX):
+                self.values.append(node)
+        # Loaded values that say where another load is.
+        self.positions = [
+            (node, inner)
+            for node in self.values
+            if node.op is Ops.LOAD
+            for inner in loads_of(node.index)
+        ]
+
+    def lane_count(self, axis: UOp, lanes_of: LanesOf, gather_bytes: int) -> int:
+        """As the function, for an axis of this kernel."""
+        dtypes_here = [
+            node.dtype for node in self.values if axis in node.ranges or axis in node.src
+        ]
+        dtypes_here += [node.value.dtype for node in self.stores if axis in node.index.ranges]
+        widest = max(dtypes_here, key=lambda dtype: dtype.itemsize, default=dtypes.float32)
+        most = lanes_of(widest)
+        if gather_bytes:
+            for load, inner in self.positions:
+                if axis in inner.ranges and axis in load.index.ranges:
+                    most = min(most, gather_bytes // inner.dtype.itemsize)
+        width = 1
+        while width * 2 <= most and axis.extent.arg % (width * 2) == 0:
+            width *= 2
+        return width
 
 
 def span_of(index: UOp, axis: UOp, count: int) -> int | None:

@@ -354,24 +354,25 @@ def _chosen(value: UOp, choice: _Choice, here: Mapping[UOp, UOp], next_: Mapping
 
 def _one_of(choice: _Choice, one: UOp, other: UOp) -> UOp:
     condition, loop, advanced = choice
-    left, right = terms_of(one), terms_of(other)
-    if one.dtype is not dtypes.index or left is None or right is None:
+    left, found = terms_of(one), terms_of(other)
+    if one.dtype is not dtypes.index or left is None or found is None:
         return condition.where(one, other)
+    right, constant = dict(found[0]), found[1]
     for outer, following in advanced.items():
         # A loop and its next iteration have the loop in common: what is computed of it, such as
         # an address, can stand outside of the loops within.
         scale = left[0].get(outer)
-        if scale and right[0].get(following.value) == scale and outer not in right[0]:
-            del right[0][following.value]
-            right[0][outer] = scale
+        if scale and right.get(following.value) == scale and outer not in right:
+            del right[following.value]
+            right[outer] = scale
             if following.step.op is Ops.CONST:
-                right = right[0], right[1] + following.step.arg * scale
+                constant += following.step.arg * scale
             else:
-                right[0][following.step] = scale
-    common = {term: scale for term, scale in left[0].items() if right[0].get(term) == scale}
+                right[following.step] = scale
+    common = {term: scale for term, scale in left[0].items() if right.get(term) == scale}
     rests = [
         simplify(from_terms([each for each in terms.items() if each[0] not in common], number, one))
-        for terms, number in (left, right)
+        for terms, number in (left, (right, constant))
     ]
     rest = condition.where(*rests)
     if simplify(rests[0].substitute({loop: loop.extent - 1})) is rests[1]:

@@ -91,9 +91,12 @@ def decompose(ast: UOp, target: Target) -> UOp:
         _refuse(ast, dtypes.float64, target)
     if Ops.SIN in target.missing or Ops.COS in target.missing:
         ast = _without_sines(ast, target)
-    if any(node.op in _ALWAYS for node in ast.toposort()):
+    ops = {node.op for node in ast.toposort()}
+    if not ops.isdisjoint(_ALWAYS):
         ast = graph_rewrite(ast, FUNCTIONS, name="lower.decompose.functions")
-    ast = graph_rewrite(ast, _functions(target, ast), name="lower.decompose")
+        ops = {node.op for node in ast.toposort()}
+    if not ops.isdisjoint(target.missing) or not ops.isdisjoint(_RULED):
+        ast = graph_rewrite(ast, _functions(target, ast), name="lower.decompose")
     if not target.has_mask:
         ast = graph_rewrite(ast, MASKS, name="lower.decompose.masks")
     ast = graph_rewrite(ast, INSTRUCTIONS + FOLDING + IDENTITIES, name="lower.decompose.forms")
@@ -253,6 +256,10 @@ def _remainder(node: UOp, target: Target, numbers: Iterator[int]) -> UOp | None:
 def _multiply_add(node: UOp) -> UOp:
     left, right, total = node.src
     return left * right + total
+
+
+# Ops that have a rule of `_functions` where the target does not lack them.
+_RULED = frozenset((Ops.FMOD, Ops.MULACC))
 
 
 def _functions(target: Target, ast: UOp) -> PatternMatcher:

@@ -21,7 +21,7 @@ from collections.abc import Iterable, Iterator, Mapping, Set
 from typing import NamedTuple
 
 from tilegrad.base.dtype import dtypes
-from tilegrad.ir.neutral import is_always
+from tilegrad.ir.neutral import Neutral, is_always
 from tilegrad.ir.op import UNROLLED, Axis, Ops
 from tilegrad.ir.ranges import replace_ranges
 from tilegrad.ir.rules import simplify, terms_of
@@ -148,8 +148,7 @@ def _bounds(value: UOp, nothing: float) -> Iterator[_Bound]:
         if node.op is Ops.CMPLT and _is_scalar_index(node):
             left, right = node.src
             for flag in sorted(deciding.get(node, _BOTH)):
-                closed = {node: UOp.const(dtypes.bool, flag)}
-                if is_always(simplify(value, closed), nothing):
+                if _is_nothing_where(value, node, flag, nothing):
                     if right.op is Ops.CONST:
                         yield _Bound(left, right.arg, not flag, node)
                     else:
@@ -160,6 +159,15 @@ def _bounds(value: UOp, nothing: float) -> Iterator[_Bound]:
                 if is_always(is_open, nothing) and _is_closed(value, node, nothing):
                     for bound in _bounds(copy.value, hidden):
                         yield _Bound(_at_load(bound.total, copy), bound.limit, bound.is_less)
+
+
+def _is_nothing_where(value: UOp, condition: UOp, flag: bool, nothing: float) -> bool:
+    """Whether `value` is `nothing` where `condition` is `flag`: as the gate of a load, which is
+    soon seen, or otherwise.
+    """
+    if Neutral((), condition, flag=flag).is_always(value, nothing):
+        return True
+    return is_always(simplify(value, {condition: UOp.const(dtypes.bool, flag)}), nothing)
 
 
 def _deciding(nodes: Iterable[UOp]) -> dict[UOp, set[bool]]:

@@ -154,7 +154,7 @@ def find_boxes(fill: UOp, loop: UOp, target: Target) -> Boxes | None:
 class _Gate(NamedTuple):
     """A condition of a load: a sum, as terms and a constant, is less than `bound`."""
 
-    terms: dict[UOp, int]
+    terms: Mapping[UOp, int]
     constant: int
     bound: int
 

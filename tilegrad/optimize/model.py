@@ -178,6 +178,8 @@ class _Counter:
             loop for loop in self.loops if loop.axis is not Axis.REDUCE and loop not in closed
         )
         self.around = loops_around(self.nodes, self.loops)
+        # What `_loops_of` gave: most values depend on one of few sets of ranges.
+        self.loops_of: dict[Loops, Loops] = {}
         # Every chunk of a launch does all of what does not depend on its number.
         self.chunk = next((loop for loop in self.loops if loop.axis is Axis.THREAD), None)
         # Cycles from the last term of a reduction to its result.
@@ -206,7 +208,7 @@ class _Counter:
                 spilled += times * max(vectors - self.target.registers, 0.0) * timing.spill
             instructions += times * body.instructions
             code += body.instructions
-        memory = Traffic(self.nodes, self.loops, self.target, self.lanes)
+        memory = Traffic(self.nodes, self.loops, self.target, self.around, self.lanes)
         traffic, pages = self._with_arrays(memory.levels()), memory.pages()
         levels = tuple(
             nbytes * cycles for nbytes, cycles in zip(traffic, timing.byte[1:], strict=True)
@@ -246,13 +248,17 @@ class _Counter:
 
     def _loops_of(self, ranges: Loops) -> Loops:
         """The loops around what depends on `ranges`."""
+        found = self.loops_of.get(ranges)
+        if found is not None:
+            return found
         loops = frozenset(
             loop for loop in ranges if loop.op is Ops.RANGE and loop.axis not in UNROLLED
         )
         depth = max((self.depth.get(loop, 0) for loop in loops), default=0)
         reduced = [self.around[loop] for loop in loops if loop in self.around]
         around = frozenset().union(*reduced) if reduced else self.outer
-        return loops | around.intersection(self.loops[:depth])
+        found = self.loops_of[ranges] = loops | around.intersection(self.loops[:depth])
+        return found
 
     def _chained(self) -> float:
         """Cycles in which results of reductions are waited for: the loops around them go on to

@@ -90,8 +90,9 @@ def apply_opt(ast: UOp, opt: Opt, target: Target) -> UOp:
     moved = _MOVES[opt.op](ast, opt, target)
     if target.has_locals:
         _check_block(moved, opt, target)
+    moved = moved.replace(arg=_with_opt(moved.arg, opt))
     _check_running(moved, opt)
-    return moved.replace(arg=_with_opt(moved.arg, opt))
+    return moved
 
 
 def _check_running(ast: UOp, opt: Opt) -> None:

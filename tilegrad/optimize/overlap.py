@@ -139,7 +139,7 @@ def _overlapping(times: Mapping[UOp, int]) -> Iterator[Dimension]:
 
 
 # The terms of a position and its constant, as `terms_of` gives them.
-Sum = tuple[dict[UOp, int], int] | None
+Sum = tuple[Mapping[UOp, int], int] | None
 
 
 def _sums(load: UOp) -> list[Sum]:

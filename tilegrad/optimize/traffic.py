@@ -10,12 +10,11 @@ cache holds wait until a line before has left.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from tilegrad.ir.op import Axis, Ops
 from tilegrad.ir.uop import UOp
 from tilegrad.ir.vector_lanes import is_transposed
-from tilegrad.optimize.facts import loops_around
 from tilegrad.optimize.footprint import Footprint, Spans, chunks_of, distinct, footprint_of
 from tilegrad.target import Target
 
@@ -24,8 +23,8 @@ __all__ = ["Traffic"]
 
 class Traffic:
     """What the loads and stores among `nodes` fetch; `loops` run as such, outermost first, and axes
-    of `lanes` as vectors. Loops of a copy run as a whole inside those that it depends on, as
-    unrolled axes do.
+    of `lanes` as vectors; `around` is what `facts.loops_around` says of them. Loops of a copy run
+    as a whole inside those that it depends on, as unrolled axes do.
     """
 
     def __init__(
@@ -33,6 +32,7 @@ class Traffic:
         nodes: Collection[UOp],
         loops: Sequence[UOp],
         target: Target,
+        around: Mapping[UOp, frozenset[UOp]],
         lanes: Collection[UOp] = (),
     ):
         self.lanes = lanes
@@ -55,7 +55,6 @@ class Traffic:
             loop for loop in loops if loop not in closed and loop.axis is not Axis.REDUCE
         )
         self.nested = frozenset(node for node in accesses if closed & node.ranges)
-        around = loops_around(nodes, loops)
         # The loops in which an access runs.
         self.around: dict[UOp, frozenset[UOp]] = {}
         for node in accesses:

@@ -153,6 +153,8 @@ def _merge(ast: UOp, outer: UOp, inner: UOp) -> tuple[UOp, UOp] | None:
         ]
         if any(not (outer in reduce.src and inner in reduce.src) for reduce in reductions):
             return None
+    if any(_are_apart(node, outer, inner) for node in nodes):
+        return None
     # Every index must hold both as one position: outer times the inner extent plus inner.
     for node in nodes:
         if node.op in (Ops.RANGE, Ops.REDUCE, Ops.END, Ops.DEFINE_LOCAL) or (
@@ -175,6 +177,24 @@ def _merge(ast: UOp, outer: UOp, inner: UOp) -> tuple[UOp, UOp] | None:
         ):
             return None
     return changed, joined
+
+
+def _are_apart(access: UOp, outer: UOp, inner: UOp) -> bool:
+    """Whether an access has the two ranges as terms of its index and not as one position: a merged
+    range would have to be divided there. Most pairs are told by this, with far less work than it
+    takes to merge them.
+    """
+    if access.op not in (Ops.LOAD, Ops.STORE) or access.index.ranges.isdisjoint((outer, inner)):
+        return False
+    found = terms_of(access.index)
+    if found is None or outer.vmax == 0 or inner.vmax == 0:
+        return False
+    terms = found[0]
+    if any(
+        term.op is not Ops.RANGE and not term.ranges.isdisjoint((outer, inner)) for term in terms
+    ):
+        return False
+    return bool(terms.get(outer, 0) != terms.get(inner, 0) * (inner.vmax + 1))
 
 
 def _is_term(node: UOp) -> bool:

@@ -152,7 +152,10 @@ def _comparison(conjunct: UOp) -> tuple[UOp, bool] | None:
 def _difference(left: UOp, right: UOp) -> tuple[dict[UOp, int], int] | None:
     """The terms of `left - right`, and the constant."""
     ours, theirs = terms_of(left), terms_of(right)
-    return None if ours is None or theirs is None else difference_of(ours, theirs)
+    if ours is None or theirs is None:
+        return None
+    terms, constant = difference_of(ours, theirs)
+    return dict(terms), constant
 
 
 def _fits(node: UOp, dtype: object) -> bool:

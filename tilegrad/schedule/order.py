@@ -287,8 +287,9 @@ def join_items(
     of a buffer.
     """
     result: list[UnorderedItem] = []
+    kinds = _Kinds()
     for item in order:
-        host = _host(item, result, targets[item.device], bytes_of)
+        host = _host(item, result, targets[item.device], bytes_of, kinds)
         if host is None:
             result.append(item)
             continue
@@ -314,29 +315,69 @@ def join_items(
     return result
 
 
+class _Kinds:
+    """What is asked of a kernel each time that another one may join it, found once."""
+
+    def __init__(self) -> None:
+        self._reduces: dict[UOp, bool] = {}
+        self._is_whole: dict[UOp, bool] = {}
+
+    def reduces(self, ast: UOp) -> bool:
+        """Whether the kernel has a reduction."""
+        found = self._reduces.get(ast)
+        if found is None:
+            found = self._reduces[ast] = has_reductions(ast)
+        return found
+
+    def is_whole(self, item: UnorderedItem) -> bool:
+        """Whether a kernel writes whole values and neither draws nor reads slices whose offsets
+        change: such are long, and on their own most likely the same as others. Numbers that change
+        may be.
+        """
+        has_slices = not all(
+            isinstance(name, str) and is_number(name) for name in item.offset_names
+        )
+        if item.draws or has_slices or item.ast is None:
+            return False
+        found = self._is_whole.get(item.ast)
+        if found is None:
+            found = self._is_whole[item.ast] = is_update(item.ast)
+        return found
+
+    def may_join(self, item: UnorderedItem) -> bool:
+        """Whether a kernel may move up and join another: an update or a reduction. Other
+        elementwise values were stored by themselves for a reason.
+        """
+        has_state = any(_is_state(value) for value in (item.value, *item.values))
+        return self.is_whole(item) and (
+            has_state or (item.ast is not None and self.reduces(item.ast))
+        )
+
+
 def _host(
     item: UnorderedItem,
     earlier: list[UnorderedItem],
     target: Target,
     bytes_of: Callable[[int], int],
+    kinds: _Kinds,
 ) -> tuple[int, Update, tuple[str | int, ...]] | None:
     """The nearest earlier kernel that `item` can join, both as one, and the numbers that change in
     both. An update joins another one, or the maker of a value that it takes; a reduction joins one
     with the same pass over memory.
     """
-    if not _may_join(item):
+    if not kinds.may_join(item):
         return None
     assert item.ast is not None
-    is_reduction = has_reductions(item.ast)
+    is_reduction = kinds.reduces(item.ast)
     mine = Update(item.ast, [*item.written, *item.reads], len(item.written))
     touched = {*mine.buffers}
     for position in range(len(earlier) - 1, max(len(earlier) - _REACH, -1), -1):
         other = earlier[position]
         if (
             other.ast is not None
-            and (_may_join(other) or (other.value in item.needs and _is_whole(other)))
-            and has_reductions(other.ast) is is_reduction
             and other.device == item.device
+            and kinds.reduces(other.ast) is is_reduction
+            and (kinds.may_join(other) or (other.value in item.needs and kinds.is_whole(other)))
         ):
             numbers = tuple(dict.fromkeys([*other.offset_names, *item.offset_names]))
             joined = join_updates(
@@ -360,14 +401,6 @@ def _is_bound(joined: Update, target: Target, bytes_of: Callable[[int], int]) ->
     return sum(slices) <= target.most_buffers
 
 
-def _may_join(item: UnorderedItem) -> bool:
-    """Whether a kernel may move up and join another: an update or a reduction. Other elementwise
-    values were stored by themselves for a reason.
-    """
-    has_state = any(_is_state(value) for value in (item.value, *item.values))
-    return _is_whole(item) and (has_state or (item.ast is not None and has_reductions(item.ast)))
-
-
 def _is_state(value: UOp) -> bool:
     """Whether a value is the new value of a tensor: it is written to the tensor's memory, or to new
     memory, and then names its device.
@@ -387,11 +420,3 @@ def _renumbered(ast: UOp, own: Sequence[str | int], numbers: Sequence[str | int]
             name = renamed(node.name, numbers.index(own[number]))
             fresh[node] = node.replace(arg=(name, *node.arg[1:]))
     return ast.substitute(fresh)
-
-
-def _is_whole(item: UnorderedItem) -> bool:
-    """Whether a kernel writes whole values and neither draws nor reads slices whose offsets change:
-    such are long, and on their own most likely the same as others. Numbers that change may be.
-    """
-    has_slices = not all(isinstance(name, str) and is_number(name) for name in item.offset_names)
-    return not (item.draws or has_slices) and item.ast is not None and is_update(item.ast)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import heapq
 import os
 import pickle
 import subprocess
@@ -43,7 +44,9 @@ class _SharedJobs:
     """
 
     def __init__(self, jobs: Sequence[Job] = ()) -> None:
-        self._queue: deque[Job] = deque()
+        # The longest first, so that the last ones end at nearly the same time: jobs by their size,
+        # and by the order in which they came.
+        self._queue: list[tuple[int, int, Job]] = []
         self._keys: set[str] = set()
         self._outstanding: Counter[Helper] = Counter()
         self._changed = threading.Condition()
@@ -54,11 +57,11 @@ class _SharedJobs:
     def add(self, jobs: Sequence[Job]) -> None:
         """Jobs are there to be taken, each once."""
         with self._changed:
-            fresh = [job for job in jobs if job.key not in self._keys]
-            self._keys.update(job.key for job in fresh)
-            # The longest first, so that the last ones end at nearly the same time.
-            every = sorted([*self._queue, *fresh], key=lambda job: -len(job.ast.toposort()))
-            self._queue = deque(every)
+            for job in jobs:
+                if job.key not in self._keys:
+                    size = len(job.ast.toposort())
+                    heapq.heappush(self._queue, (-size, len(self._keys), job))
+                    self._keys.add(job.key)
 
     def take(self, helper: Helper | None = None) -> Job | None:
         """The next job, for a helper or for this thread. A helper takes a second one, to have it
@@ -71,7 +74,7 @@ class _SharedJobs:
                 if self._outstanding[helper] > (len(self._queue) > 1):
                     return None
                 self._outstanding[helper] += 1
-            return self._queue.popleft()
+            return heapq.heappop(self._queue)[2]
 
     def give(self, key: str, kernel: CompiledKernel | None, helper: Helper | None = None) -> None:
         """Store the kernel of the job with that key; `helper`, if given, has one job less."""

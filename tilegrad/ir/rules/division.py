@@ -8,6 +8,7 @@ the quotient.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 
 from tilegrad.base.dtype import dtypes
 from tilegrad.ir.matcher import PatternMatcher
@@ -35,7 +36,7 @@ def _positive(node: UOp) -> int | None:
 
 
 def _by_common_factor(
-    terms: dict[UOp, int], constant: int, total: UOp, divisor: int
+    terms: Mapping[UOp, int], constant: int, total: UOp, divisor: int
 ) -> tuple[int, UOp, UOp] | None:
     """A sum as common * quotient + remainder, where 0 <= remainder < common, for the largest common
     factor of the divisor and a coefficient for which that is known. None if there is none.

@@ -41,7 +41,7 @@ def collect_terms(total: UOp) -> UOp | None:
     found = terms_of(total)
     if found is None:
         return None
-    terms, constant = found
+    terms, constant = dict(found[0]), found[1]
     count = _leaf_count(total)
     joined = True
     while joined:

@@ -4,7 +4,7 @@ use.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp
@@ -20,11 +20,23 @@ __all__ = [
 
 _MOST = 64
 # Coefficients by factor, and a constant.
-Sum = tuple[dict[UOp, int], int]
+Sum = tuple[Mapping[UOp, int], int]
 
 
-def terms_of(node: UOp) -> tuple[dict[UOp, int], int] | None:
-    """`node` as ({factor: coefficient}, constant), like factors gathered; None if it has too many terms."""
+def terms_of(node: UOp) -> Sum | None:
+    """`node` as ({factor: coefficient}, constant), like factors gathered; None if it has too many
+    terms. Of a sum the result is kept, as each loop asks for its own term.
+    """
+    found = node._terms
+    if found is None:
+        found = _gathered(node)
+        # No other node may keep its result, which can have the node itself.
+        if node.op is Ops.ADD:
+            node._terms = found
+    return found
+
+
+def _gathered(node: UOp) -> Sum | None:
     terms: dict[UOp, int] = {}
     constant = 0
     term, scale = node, 1
