@@ -11,6 +11,7 @@ import pytest
 
 import tilegrad.torch as torch
 from tilegrad.base.errors import DTypeError
+import tilegrad.torch.nn.functional as F
 from tilegrad.torch import nn
 from tilegrad.torch.nn.utils import parametrize
 
@@ -192,3 +193,21 @@ def test_counts_of_a_histogram_have_the_dtype_of_its_values(dtype: Any) -> None:
     counts, edges = torch.histogram(torch.tensor([1.0, 2.0, 1.5, 4.0], dtype=dtype), bins=3)
     assert counts.dtype is edges.dtype is dtype
     assert counts.tolist() == [2.0, 1.0, 1.0]
+
+
+def test_a_loss_of_words_one_by_one_has_one_count_of_targets() -> None:
+    """The targets in reverse: the number of those that count is the same for every row, also where
+    a row's target picks the element that its gradient goes to.
+    """
+    logits = np.random.default_rng(0).standard_normal((8, 5, 20)).astype(np.float32)
+    targets = np.arange(40).reshape(8, 5) * 7 % 20
+    targets[2, 3] = -100
+    words = [torch.tensor(logits[:, i : i + 1], requires_grad=True) for i in range(5)]
+    scores = F.log_softmax(torch.cat(words, 1), -1)
+    F.nll_loss(scores.view(-1, 20), torch.tensor(targets).flip(1).reshape(-1)).backward()
+    ids = targets[:, ::-1].reshape(-1)
+    rows = np.exp(logits.reshape(40, 20).astype(np.float64))
+    counted = (ids != -100)[:, None]
+    wanted = (rows / rows.sum(1, keepdims=True) - np.eye(20)[np.maximum(ids, 0)]) * counted
+    found = np.concatenate([word.grad.numpy() for word in words], 1).reshape(40, 20)
+    np.testing.assert_allclose(found, wanted / counted.sum(), atol=1e-6)

@@ -293,12 +293,12 @@ def _without(value: UOp, loop: UOp) -> UOp | None:
         inside = (picked < 0).logical_not() & (picked < extent)
         # What they load is there inside only.
         others = [
-            _gated(inside, conjunct.substitute({loop: picked}))
+            _gated(inside, conjunct.substitute({loop: picked}), _reductions_without(conjunct, loop))
             for conjunct in bound
             if not _is_pick(conjunct, loop)
         ]
         chosen = yes.substitute({loop: picked})
-        return _gated(_all([inside, *free, *others]), chosen)
+        return _gated(_all([inside, *free, *others]), chosen, _reductions_without(yes, loop))
     if loop in yes.ranges:
         return None
     least, most = UOp.const(dtypes.index, 0), extent
@@ -349,14 +349,21 @@ def _choice_of(value: UOp, loop: UOp, known: dict[UOp, UOp]) -> UOp:
     return value
 
 
-def _gated(condition: UOp, value: UOp) -> UOp:
+def _reductions_without(value: UOp, loop: UOp) -> list[UOp]:
+    """The reductions in `value` that are the same in each iteration of `loop`."""
+    nodes = value.toposort()
+    return [node for node in nodes if node.op is Ops.REDUCE and loop not in node.ranges]
+
+
+def _gated(condition: UOp, value: UOp, whole: Sequence[UOp] = ()) -> UOp:
     """`value` where `condition` holds, else zero. Its loads get the gate, except loads of the
-    condition itself, so that a reduction of them is one in both.
+    condition itself and of the reductions `whole`, so that each reduction is one in both: gated,
+    it would be another one of the same loops, computed anew for each value of the condition.
     """
     mapping: dict[UOp, UOp] = {}
-    of_condition = frozenset(loads_of(condition))
+    ungated = {load for each in (condition, *whole) for load in loads_of(each)}
     for node in loads_of(value):
-        if node not in of_condition and condition not in node.toposort():
+        if node not in ungated and condition not in node.toposort():
             gate = condition & node.gate if node.is_gated else condition
             mapping[node] = node.replace(src=(*node.src[:2], UOp.const(node.dtype, 0), gate))
     return condition.where(value.substitute(mapping), UOp.const(value.dtype, 0))
