@@ -170,5 +170,6 @@ def test_a_state_that_no_read_needs_makes_no_step_longer(
 ) -> None:
     settled, after = in_a_process(loop)
     assert after[:2] == settled[:2], "plans are made, or nodes"
-    assert after[2] < 1500
-    assert after[3] < 800
+    # Two calls, or a node, more in each of the 800 steps would be as many.
+    assert after[2] < settled[2] + 1500
+    assert after[3] < settled[3] + 800
