@@ -227,6 +227,8 @@ class Statistics(Ranks):
         axis, n = as_axis("diff", dim, self.ndim), as_int("diff", "n", n)
         if n < 0:
             raise ShapeError(f"diff: n must be 0 or more, not {n}", line=here())
+        if not n:
+            return self._copy_of(self)
         joined: list[Self] = [each for each in (prepend, self, append) if each is not None]
         x = joined[0].cat(*joined[1:], dim=axis) if len(joined) > 1 else self
         for _ in range(n):
