@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import cmath
 from collections.abc import Callable
 from typing import Any
 
@@ -367,3 +368,31 @@ def test_short_transforms_of_complex_signals(onesided: bool | None) -> None:
         return_complex=True, length=32,
     )  # fmt: skip
     close(back, signal)
+
+
+def test_quotients_do_not_leave_the_dtype() -> None:
+    large = torch.tensor([3e30 + 1e30j, 1e-30j, 2 + 4j])
+    close(large / large, np.ones(3), 1e-6)
+    close(large / 2j, np.array([0.5e30 - 1.5e30j, 0.5e-30, 2 - 1j]), 1e-6)
+    assert [cmath.isinf(each) for each in (torch.tensor([1 + 1j]) / 0j).tolist()] == [True]
+    z = torch.tensor([0j, 1j, 2 + 1j], requires_grad=True)
+    (1j / (z + 1j)).real.sum().backward()
+    w = z.detach().numpy() + 1j
+    close(z.grad, (-1j / w**2).conj(), 1e-6)
+
+
+def test_the_sign_of_0_has_no_slope() -> None:
+    z = torch.tensor([0j, 1j], requires_grad=True)
+    z.sgn().real.sum().backward()
+    assert z.grad.tolist() == [0, 1]
+
+
+def test_numbers_beside_complex_ones() -> None:
+    is_there = torch.tensor([True, False])
+    assert torch.where(is_there, torch.tensor([1.0, 1.0]), 1j).tolist() == [1, 1j]
+    assert torch.tensor([1j, 2.0]).view(torch.float32).tolist() == [0, 1, 2, 0]
+    third = torch.tensor([1j], dtype=torch.complex128)
+    assert (0.1 / third).item() == 0.1 / 1j
+    assert third.masked_fill(third.isfinite(), 0.1j).item() == 0.1j
+    index = torch.tensor([0])
+    assert third.index_fill(0, index, 0.1j).item() == 0.1j

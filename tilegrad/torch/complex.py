@@ -94,10 +94,20 @@ class Complex(ComplexAxes):
     def __truediv__(self, other: Any) -> Self:
         if isinstance(other, (int, float)):
             return type(self)(self.pair / other)
+        if not isinstance(other, (Complex, OurTensor)):
+            other = self._beside(other)
         c, d = _real_and_imaginary(other, self)
-        whole = c * c + d * d
+        # Scaled, so that no square leaves the dtype.
+        size = c.abs().maximum(d.abs()).detach()
+        is_zero = size == 0
+        size = is_zero.where(1, size)
+        c, d = c / size, d / size
+        whole = is_zero.where(1, c * c + d * d)
         a, b = self.real, self.imag
-        return self._with((a * c + b * d) / whole, (b * c - a * d) / whole)
+        # Over 0 each component is infinite, or NaN.
+        real = is_zero.where(a / is_zero.where(c.abs(), 1), (a * c + b * d) / whole / size)
+        imag = is_zero.where(b / is_zero.where(c.abs(), 1), (b * c - a * d) / whole / size)
+        return self._with(real, imag)
 
     def __rtruediv__(self, other: Any) -> Self:
         made: Self = self._beside(other) / self
@@ -186,7 +196,8 @@ class Complex(ComplexAxes):
     def sgn(self) -> Self:
         """Each over its distance from 0; 0 of 0."""
         size = self.abs()
-        found: Self = self / (size > 0).where(size, 1)
+        is_there = size > 0
+        found: Self = self * is_there.where(1 / is_there.where(size, 1), 0)
         return found
 
     def neg(self) -> Self:

@@ -81,6 +81,8 @@ class ComplexAxes(ComplexValues):
         """The same values in another shape, or in the dtype that stands alone."""
         if len(shape) == 1 and shape[0] is self.dtype:
             return self
+        if len(shape) == 1 and shape[0] is self.pair.dtype and self.ndim:
+            return self.pair.flatten(-2)
         return self.reshape(*shape, **options)
 
     def flatten(self, start_dim: int = 0, end_dim: int = -1) -> Self:

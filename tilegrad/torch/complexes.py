@@ -214,7 +214,7 @@ concat = concatenate = cat
 
 def where(condition: Any, input: Any = None, other: Any = None) -> Any:
     """Elements of `input` where the condition holds, else of `other`; alone, where it holds."""
-    if not any(isinstance(each, Complex) for each in (input, other)):
+    if not any(isinstance(each, (Complex, _PYTHONS)) for each in (input, other)):
         return functions.where(condition, input, other)
     first, second = as_complex(input).pair, as_complex(other).pair
     return Complex(functions.where(as_ours(condition).unsqueeze(-1), first, second))
