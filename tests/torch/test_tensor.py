@@ -242,7 +242,7 @@ def test_autocast_computes_products_in_bfloat16() -> None:
         ("torch.Tensor.resize_as", "reshape"),
         ("torch.Tensor.q_scale", "no quantized tensors"),
         ("torch.Tensor.softmx", "did you mean softmax"),
-        ("torch.unsqueeze_copy", "without _copy"),
+        ("torch.row_indices_copy", "without _copy"),
         ("torch.quantize_per_channel", "no quantized tensors"),
         ("torch.package", "torch.save"),
         ("torch.utils.data.IterDataPipe", "IterableDataset"),

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from tilegrad.base.errors import DataError
+from tilegrad.nn.tree import Paired
 from tilegrad.tensor.handle.size_arguments import here
 
 __all__ = ["flatten", "map_pairs", "same_tree"]
@@ -32,6 +33,8 @@ def flatten(tree: Any, inside: tuple[int, ...] = ()) -> tuple[list[Any], Rebuild
         leaves, rebuild = _flatten_all(tree, inside)
         kind = tuple if isinstance(tree, tuple) else list
         return leaves, lambda found: kind(rebuild(found))
+    if isinstance(tree, Paired) and tree._is_its_pair:
+        return [tree.pair], lambda found: type(tree)(found[0])  # type: ignore[call-arg]
     return [tree], lambda found: found[0]
 
 

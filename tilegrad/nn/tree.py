@@ -44,6 +44,8 @@ class Paired:
     """
 
     pair: Any
+    # Whether there is nothing more to it than the pair, of which its class makes it.
+    _is_its_pair = False
 
     @property
     def _is_parameter(self) -> bool:

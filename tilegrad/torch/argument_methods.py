@@ -12,7 +12,7 @@ from tilegrad.base.dtype_promotion import promote
 from tilegrad.base.errors import UnsupportedError
 from tilegrad.tensor.handle.size_arguments import here
 from tilegrad.torch.device_names import name_of
-from tilegrad.torch.pivots import pivots_of
+from tilegrad.torch.lu_factors import factors_of
 
 __all__ = [
     "anywhere", "by_weights", "counting", "factors_in_one", "from_the_end", "in_one_mode",
@@ -152,8 +152,7 @@ def factors_in_one(method: Callable[..., Any]) -> Any:
     def give(self: Any, pivot: bool = True, get_infos: bool = False) -> Any:
         if not pivot:
             raise UnsupportedError("lu: rows are always exchanged", line=here(), rule="pivot=True")
-        packed, order = self.lu_factor()
-        found = packed, pivots_of(order)
+        found = factors_of("lu", self)
         return (*found, self.new_zeros(self.shape[:-2], dtype=dtypes.int32)) if get_infos else found
 
     return give

@@ -7,15 +7,16 @@ through the pairs. Real operands and Python's complex numbers meet them as in Py
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any, Self
 
 from tilegrad.base.errors import DTypeError, ShapeError, article
 from tilegrad.nn.tree import Paired
 from tilegrad.tensor.handle.size_arguments import here
 from tilegrad.tensor.tensor import Tensor as OurTensor
+from tilegrad.torch.complex_axes import ComplexAxes
 from tilegrad.torch.complex_dtypes import ComplexDType
-from tilegrad.torch.complex_values import ComplexValues
+from tilegrad.torch.complex_families import linear
 from tilegrad.torch.made_tensors import tensor
 from tilegrad.torch.methods import renamed
 from tilegrad.torch.naming import called
@@ -32,7 +33,7 @@ __all__ = [
 _MOST_PRODUCTS = 8
 
 
-class Complex(ComplexValues):
+class Complex(ComplexAxes):
     """A tensor of complex numbers: an instance of `torch.Tensor`.
 
     >>> import tilegrad.torch as torch
@@ -40,6 +41,15 @@ class Complex(ComplexValues):
     >>> z.abs().tolist(), (z * z).real.tolist()
     ([5.0], [-7.0])
     """
+
+    # Functions of tilegrad's `nn` whose formulas hold for complex numbers.
+    _functions = frozenset({
+        "bilinear", "conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d",
+        "conv_transpose3d", "dropout", "embedding", "fold", "l1_loss", "linear",
+        "pairwise_distance", "rms_norm", "triplet_margin_loss", "unfold", "Bilinear", "Conv1d",
+        "Conv2d", "Conv3d", "ConvTranspose1d", "ConvTranspose2d", "ConvTranspose3d", "Embedding",
+        "Linear", "RMSNorm", "RNNCell", "LSTMCell", "GRUCell", "RNN", "LSTM", "GRU",
+    })  # fmt: skip
 
     @property
     def data(self) -> Self:
@@ -84,14 +94,31 @@ class Complex(ComplexValues):
     def __truediv__(self, other: Any) -> Self:
         if isinstance(other, (int, float)):
             return type(self)(self.pair / other)
+        if not isinstance(other, (Complex, OurTensor)):
+            other = self._beside(other)
         c, d = _real_and_imaginary(other, self)
-        whole = c * c + d * d
+        # Scaled, so that no square leaves the dtype.
+        size = c.abs().maximum(d.abs()).detach()
+        is_zero = size == 0
+        size = is_zero.where(1, size)
+        c, d = c / size, d / size
+        whole = is_zero.where(1, c * c + d * d)
         a, b = self.real, self.imag
-        return self._with((a * c + b * d) / whole, (b * c - a * d) / whole)
+        # Over 0 each component is infinite, or NaN.
+        real = is_zero.where(a / is_zero.where(c.abs(), 1), (a * c + b * d) / whole / size)
+        imag = is_zero.where(b / is_zero.where(c.abs(), 1), (b * c - a * d) / whole / size)
+        return self._with(real, imag)
 
     def __rtruediv__(self, other: Any) -> Self:
-        made: Self = as_complex(other) / self
+        made: Self = self._beside(other) / self
         return made
+
+    def _beside(self, other: Any) -> Any:
+        """An operand as complex numbers: a number in this dtype."""
+        if isinstance(other, (Complex, OurTensor)):
+            return as_complex(other)
+        number = complex(other)
+        return type(self)(tensor([number.real, number.imag], dtype=self.pair.dtype))
 
     def __matmul__(self, other: Any) -> Self:
         c, d = _real_and_imaginary(other, self)
@@ -169,7 +196,8 @@ class Complex(ComplexValues):
     def sgn(self) -> Self:
         """Each over its distance from 0; 0 of 0."""
         size = self.abs()
-        found: Self = self / (size > 0).where(size, 1)
+        is_there = size > 0
+        found: Self = self * is_there.where(1 / is_there.where(size, 1), 0)
         return found
 
     def neg(self) -> Self:
@@ -184,13 +212,19 @@ class Complex(ComplexValues):
         """Whether both parts are finite."""
         return self.real.isfinite() & self.imag.isfinite()
 
-    def isclose(self, other: Any, rtol: float = 1e-5, atol: float = 1e-8) -> Any:
+    def isclose(
+        self, other: Any, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False
+    ) -> Any:
         """Whether the distance of each two is at most `atol + rtol * |other|`."""
-        return (self - other).abs() <= atol + rtol * as_complex(other).abs()
+        right = as_complex(other)
+        found = (self == right) | ((self - right).abs() <= atol + rtol * right.abs())
+        return found | (self.isnan() & right.isnan()) if equal_nan else found
 
-    def allclose(self, other: Any, rtol: float = 1e-5, atol: float = 1e-8) -> bool:
+    def allclose(
+        self, other: Any, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False
+    ) -> bool:
         """Whether all are close."""
-        return bool(self.isclose(other, rtol, atol).all().item())
+        return bool(self.isclose(other, rtol, atol, equal_nan).all().item())
 
     def equal(self, other: Any) -> bool:
         """Whether all are equal, in the same shape."""
@@ -214,10 +248,25 @@ class Complex(ComplexValues):
         return (self == other).logical_not()
 
     __hash__ = object.__hash__
-    add, sub, mul, div, matmul, pow = (
-        __add__, __sub__, __mul__, __truediv__, __matmul__, __pow__,
-    )  # fmt: skip
-    multiply, subtract, divide, true_divide, mm, bmm = mul, sub, div, div, matmul, matmul
+    mul, div, matmul, pow = __mul__, __truediv__, __matmul__, __pow__
+    multiply, divide, true_divide, mm, bmm = mul, div, div, matmul, matmul
+
+    def add(self, other: Any, *, alpha: Any = 1) -> Self:
+        """The sum with `alpha` times another tensor or number."""
+        found: Self = self + (other if alpha == 1 else self._beside(other) * alpha)
+        return found
+
+    def sub(self, other: Any, *, alpha: Any = 1) -> Self:
+        """The difference from `alpha` times another tensor or number."""
+        found: Self = self - (other if alpha == 1 else self._beside(other) * alpha)
+        return found
+
+    subtract = sub
+
+    def __rpow__(self, other: Any) -> Self:
+        made: Self = self._beside(other) ** self
+        return made
+
     eq, ne = __eq__, __ne__
 
     # in place
@@ -238,66 +287,7 @@ class Complex(ComplexValues):
         self.pair.zero_()
         return self
 
-    # axes
-
-    def _axis(self, dim: int) -> int:
-        return dim if dim >= 0 else dim - 1
-
-    def _axes(self, dim: Any) -> Any:
-        if dim is None:
-            return tuple(range(self.ndim))
-        return tuple(map(self._axis, dim)) if isinstance(dim, (tuple, list)) else self._axis(dim)
-
-    def sum(self, dim: Any = None, keepdim: bool = False) -> Self:
-        """The sum over axes."""
-        return type(self)(self.pair.sum(self._axes(dim), keepdim))
-
-    def mean(self, dim: Any = None, keepdim: bool = False) -> Self:
-        """The mean over axes."""
-        return type(self)(self.pair.mean(self._axes(dim), keepdim))
-
-    def reshape(self, *shape: Any) -> Self:
-        """The same values in another shape."""
-        sizes = shape[0] if len(shape) == 1 and isinstance(shape[0], (tuple, list)) else shape
-        return type(self)(self.pair.reshape(*sizes, 2))
-
-    view = reshape
-
-    def flatten(self, start_dim: int = 0, end_dim: int = -1) -> Self:
-        """With the axes from one to another joined."""
-        if not self.ndim:
-            return self.reshape(1)
-        first, last = start_dim % self.ndim, end_dim % self.ndim
-        sizes = self.shape
-        return self.reshape(*sizes[:first], -1, *sizes[last + 1 :])
-
-    def _linear(self, function: Callable[[Tensor], Any]) -> Any:
-        """What moves or adds up both parts alike; of several results, each."""
-        real, imag = function(self.real), function(self.imag)
-        if isinstance(real, (tuple, list)):
-            return tuple(self._with(*pair) for pair in zip(real, imag))
-        return self._with(real, imag)
-
-    @property
-    def T(self) -> Self:
-        """With the axes in reverse order."""
-        return self.permute(*reversed(range(self.ndim)))
-
-    @property
-    def mT(self) -> Self:
-        """With the last two axes exchanged."""
-        return self.transpose(-2, -1)
-
-    @property
-    def mH(self) -> Self:
-        """The conjugates with the last two axes exchanged."""
-        return self.mT.conj()
-
-    H = mH
-
-    def adjoint(self) -> Self:
-        """The conjugates with the last two axes exchanged."""
-        return self.mH
+    # products
 
     def dot(self, other: Any) -> Self:
         """The sum of products of two vectors."""
@@ -315,36 +305,13 @@ class Complex(ComplexValues):
 
     def prod(self, dim: int | None = None, keepdim: bool = False) -> Self:
         """The product along an axis, one factor after the other."""
-        whole = self.flatten() if dim is None else self
+        whole = self.flatten() if dim is None or not self.ndim else self
         axis = (0 if dim is None else dim) % whole.ndim
-        factors = whole._linear(lambda component: component.unbind(axis))
+        factors = whole.unbind(axis)
         made: Self = factors[0]
         for factor in factors[1:]:
             made = made * factor
-        return made.unsqueeze(axis) if keepdim else made
-
-    def unsqueeze(self, dim: int) -> Self:
-        """With a new axis of size 1."""
-        return type(self)(self.pair.unsqueeze(self._axis(dim)))
-
-    def squeeze(self, dim: int | None = None) -> Self:
-        """Without an axis of size 1, or without all of these."""
-        if dim is None:
-            return self.reshape(*[size for size in self.shape if size != 1])
-        return type(self)(self.pair.squeeze(self._axis(dim)))
-
-    def transpose(self, dim0: int, dim1: int) -> Self:
-        """With two axes exchanged."""
-        return type(self)(self.pair.transpose(self._axis(dim0), self._axis(dim1)))
-
-    def permute(self, *dims: int) -> Self:
-        """With the axes in another order."""
-        axes = [dim % self.ndim for dim in dims]
-        return type(self)(self.pair.permute(*axes, self.ndim))
-
-    def roll(self, shifts: Any, dims: Any) -> Self:
-        """With the elements moved along axes, round the end."""
-        return type(self)(self.pair.roll(shifts, self._axes(dims)))
+        return made.unsqueeze(axis) if keepdim and self.ndim else made
 
     def __getitem__(self, key: Any) -> Self:
         return type(self)(self.pair[_with_pairs(key)])
@@ -352,6 +319,8 @@ class Complex(ComplexValues):
     def __setitem__(self, key: Any, value: Any) -> None:
         if isinstance(value, Complex):
             value = value.pair
+        elif isinstance(value, OurTensor):
+            value = as_complex(value).pair
         elif isinstance(value, complex):
             value = tensor([value.real, value.imag], dtype=self.pair.dtype)
         elif value != 0:
@@ -362,17 +331,12 @@ class Complex(ComplexValues):
 def by_component(name: str) -> Any:
     """The method of real tensors, for the real and the imaginary components."""
 
-    def method(self: Complex, *args: Any, **options: Any) -> Any:
-        return self._linear(lambda component: getattr(component, name)(*args, **options))
-
-    method.__doc__ = getattr(Tensor, name).__doc__
-    return called(method, name)
+    return linear(name, getattr(Tensor, name), Complex)
 
 
 for _name in (
-    "broadcast_to", "chunk", "cumsum", "diag", "diagonal", "expand", "flip", "gather",
-    "index_select", "masked_select", "movedim", "narrow", "nan_to_num", "repeat", "split",
-    "swapaxes", "t", "take", "tile", "trace", "tril", "triu", "unbind", "unflatten", "unfold",
+    "cumsum", "diag", "flip", "gather", "masked_select", "nan_to_num", "repeat", "take", "tile",
+    "trace", "tril", "triu", "unfold",
 ):  # fmt: skip
     setattr(Complex, _name, by_component(_name))
 

@@ -6,7 +6,6 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from tilegrad.tensor.handle.size_arguments import flat_arguments
 from tilegrad.torch.complex import Complex, as_complex, by_component
 from tilegrad.torch.naming import called
 from tilegrad.torch.tensor import Tensor, as_ours
@@ -43,8 +42,9 @@ def _var(
     squares = (self - self.mean(dim, True)).abs().square()
     axes = tuple(range(self.ndim)) if dim is None else dim
     total = squares.sum(axes, keepdim)
-    count = math.prod(squares.shape) // max(math.prod(total.shape), 1)
-    found: Tensor = total / (count - less)
+    named = axes if isinstance(axes, (tuple, list)) else (axes,)
+    count = math.prod([self.shape[axis] for axis in named])
+    found: Tensor = total / (count - less) if count > less else total * math.nan
     return found
 
 
@@ -120,7 +120,6 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {
     "is_conj": lambda self: False,
     "is_neg": lambda self: False,
     "mv": lambda self, vec: self @ vec,
-    "inner": lambda self, other: self @ as_complex(other).mT if self.ndim > 1 else self.dot(other),
     "addmm": lambda self, mat1, mat2, *, beta=1, alpha=1: (
         self * beta + (as_complex(mat1) @ mat2) * alpha
     ),
@@ -133,31 +132,19 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {
         as_ours(condition).unsqueeze(-1).where(self.pair, as_complex(other).pair)
     ),
     "masked_fill": lambda self, mask, value: Complex(
-        as_ours(mask).unsqueeze(-1).where(as_complex(value).pair.to(self.pair.dtype), self.pair)
+        as_ours(mask).unsqueeze(-1).where(self._beside(value).pair.to(self.pair.dtype), self.pair)
     ),
-    "cumprod": lambda self, dim: _running_product(self, dim),
     "double": lambda self: self.cdouble(),
     "float": lambda self: self.real,
-    "new_zeros": lambda self, *size: Complex(self.pair.new_zeros(*flat_arguments(size), 2)),
     "expand_as": lambda self, other: self.expand(*other.shape),
     "view_as": lambda self, other: self.reshape(*other.shape),
     "reshape_as": lambda self, other: self.reshape(*other.shape),
 }
 
 _LINEAR = (
-    "diag_embed", "diagflat", "diff", "dsplit", "fliplr", "flipud", "hsplit", "moveaxis", "rot90",
-    "select", "swapdims", "take_along_dim", "tensor_split", "vsplit",
+    "combinations", "diag_embed", "diagflat", "diff", "dsplit", "fliplr", "flipud", "hsplit", "put",
+    "rot90", "take_along_dim", "vsplit",
 )  # fmt: skip
-
-
-def _running_product(self: Complex, dim: int) -> Complex:
-    axis = dim % self.ndim
-    total, found = None, []
-    for factor in self.unbind(axis):
-        total = factor if total is None else total * factor
-        found.append(total)
-    pairs = [each.pair for each in found]
-    return Complex(pairs[0].stack(*pairs[1:], dim=axis)) if pairs else self
 
 
 def add_functions() -> None:

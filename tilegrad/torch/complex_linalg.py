@@ -3,8 +3,7 @@
 A matrix A + iB acts on the parts of a vector as the real matrix [[A, -B], [B, A]]. Products,
 inverses and functions of such matrices have the same form, so what real matrices have is read off
 two of the four blocks, gradients too; eigenvalues of a Hermitian matrix and singular values come
-twice. Factors that have no such form (`eigh`, `svd`, `qr`, `cholesky`) are computed at once by
-NumPy, and have no gradients.
+twice. Factors that have no such form are in complex_factors.py.
 """
 
 from __future__ import annotations
@@ -14,9 +13,10 @@ from typing import Any
 
 import numpy
 
-from tilegrad.base.errors import ShapeError
-from tilegrad.tensor.handle.size_arguments import here, show_shape
+from tilegrad.base.dtype import dtypes
+from tilegrad.tensor.tensor import Tensor as OurTensor
 from tilegrad.torch.complex import Complex, as_complex, make
+from tilegrad.torch.complex_factors import add_factors, check_matrix
 from tilegrad.torch.made_tensors import tensor
 from tilegrad.torch.naming import called
 from tilegrad.torch.tensor import Tensor, as_ours
@@ -39,31 +39,25 @@ def _read_off(real: Tensor) -> Complex:
     return Complex(left[..., :rows, :].stack(left[..., rows:, :], dim=-1))
 
 
-def _check_matrix(name: str, z: Complex, *, is_square: bool = True) -> None:
-    if z.ndim < 2 or (is_square and z.shape[-1] != z.shape[-2]):
-        kind = "square matrix" if is_square else "matrix"
-        raise ShapeError(f"{name}: {show_shape(z.shape)} is no {kind}", line=here())
-
-
 def _like_real(name: str) -> Callable[..., Complex]:
     """A function of matrices that keeps the form."""
     plain = getattr(Tensor, name)
 
     def method(self: Complex, *args: Any, **options: Any) -> Complex:
-        _check_matrix(name, self, is_square=name != "pinverse")
+        check_matrix(name, self, is_square=name != "pinverse")
         return _read_off(plain(_embedded(self), *args, **options))
 
     method.__doc__ = plain.__doc__
     return called(method, name)
 
 
-def _solve(self: Complex, B: Any) -> Complex:
+def _solve(self: Complex, B: Any, *, by: Callable[..., Any] = Tensor.solve) -> Complex:
     """The x with `self @ x == B`, for a vector or a matrix B."""
-    _check_matrix("solve", self)
+    check_matrix("solve", self)
     right = as_complex(B)
     is_vector = right.ndim == 1
     columns = right.unsqueeze(-1) if is_vector else right
-    found = _embedded(self).solve(Tensor.cat(columns.real, columns.imag, dim=-2))
+    found = by(_embedded(self), Tensor.cat(columns.real, columns.imag, dim=-2))
     half = found.shape[-2] // 2
     made = Complex(found[..., :half, :].stack(found[..., half:, :], dim=-1))
     return made.squeeze(-1) if is_vector else made
@@ -71,9 +65,9 @@ def _solve(self: Complex, B: Any) -> Complex:
 
 def _det(self: Complex) -> Complex:
     """The determinant; its gradient is right, that of its gradient is not."""
-    _check_matrix("det", self)
-    value = _computed(numpy.linalg.det(self.numpy()))
-    if not self.requires_grad:
+    check_matrix("det", self)
+    value = _computed(numpy.linalg.det(self.detach().numpy()))
+    if not self.requires_grad or not self.numel():
         return value  # type: ignore[no-any-return]
     # d det = det tr(M^-1 dM), of the change alone.
     change = self - self.detach()
@@ -82,7 +76,7 @@ def _det(self: Complex) -> Complex:
 
 def _eigvalsh(self: Complex) -> Tensor:
     """The eigenvalues of a Hermitian matrix, in ascending order."""
-    _check_matrix("eigvalsh", self)
+    check_matrix("eigvalsh", self)
     lower = self.tril()
     whole = lower + self.tril(-1).mT.conj()
     # The diagonal is real.
@@ -97,7 +91,7 @@ def _diagonal_imag(z: Complex) -> Tensor:
 
 def _svdvals(self: Complex) -> Tensor:
     """The singular values, the largest first."""
-    _check_matrix("svdvals", self, is_square=False)
+    check_matrix("svdvals", self, is_square=False)
     found: Tensor = _embedded(self).svdvals()[..., ::2]
     return found
 
@@ -113,35 +107,94 @@ def _computed(array: Any) -> Any:
     return Complex(tensor(pairs))
 
 
-def _by_numpy(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
-    def method(self: Complex, *args: Any) -> Any:
-        _check_matrix(name, self, is_square=name in ("eigh", "cholesky"))
-        return _computed(function(self.detach().numpy(), *args))
+def _slogdet(self: Complex) -> tuple[Complex, Tensor]:
+    """The sign of the determinant, on the unit circle, and the logarithm of its magnitude."""
+    check_matrix("slogdet", self)
+    sign, size = _computed(tuple(numpy.linalg.slogdet(self.detach().numpy())))
+    if not self.requires_grad or not self.numel():
+        return sign, size
+    # d log det = tr(M^-1 dM): its real part is that of the size, the rest turns the sign.
+    inner = self.detach().inv() @ (self - self.detach())
+    trace = inner.diagonal(0, -2, -1).sum(-1)
+    return sign * (1 + 1j * trace.imag), size + trace.real
 
-    method.__doc__ = f"As `{name}` of real matrices, computed at once and without gradients."
-    return called(method, name)
+
+def _logdet(self: Complex) -> Complex:
+    """The logarithm of the determinant."""
+    sign, size = _slogdet(self)
+    return sign.log() + size
 
 
-def _factors(array: Any, upper: bool = False) -> Any:
-    if not upper:
-        return numpy.linalg.cholesky(array)
-    return numpy.linalg.cholesky(array.swapaxes(-1, -2).conj()).swapaxes(-1, -2).conj()
+def _pinv(self: Complex, rtol: Any = None) -> Complex:
+    """The pseudoinverse, without singular values of at most `rtol` of the largest."""
+    if not self.numel():
+        return self.mH
+    rows, columns = self.shape[-2:]
+    # That of the embedding would be twice as large.
+    least = max(rows, columns) * 2.0 ** -dtypes.finfo(self.pair.dtype)[1] if rtol is None else rtol
+    return _read_off(_embedded(self).pinv(least))
+
+
+def _matrix_norm(self: Complex, ord: Any = "fro", keepdim: bool = False) -> Tensor:
+    """The norms of matrices, by their magnitudes or their singular values."""
+    check_matrix("matrix_norm", self, is_square=False)
+    if ord not in ("nuc", 2, -2):
+        found: Tensor = self.abs().matrix_norm(ord, keepdim)
+        return found
+    values = self.svdvals()
+    made = values.sum(-1) if ord == "nuc" else values.amax(-1) if ord == 2 else values.amin(-1)
+    return made.unsqueeze(-1).unsqueeze(-1) if keepdim else made  # type: ignore[no-any-return]
+
+
+def _lstsq(self: Complex, B: Any, rcond: Any = None) -> tuple[Any, ...]:
+    """The X for which A X is next to B, what is left of each column, the ranks, and the singular
+    values.
+    """
+    check_matrix("lstsq", self, is_square=False)
+    right = as_complex(B)
+    values = self.detach().svdvals()
+    most = max(self.shape[-2:]) * 2.0 ** -dtypes.finfo(values.dtype)[1]
+    least = values.amax(-1, True) * (most if rcond is None else rcond)
+    found = self.pinv(rcond) @ right
+    rest = (self @ found - right).abs().square().sum(-2)
+    return found, rest, (values > least).sum(-1), values
+
+
+def _lazily(self: Complex, name: str, *args: Any) -> Complex:
+    """An inverse, a solution or a factor of which nothing is raised."""
+    if name == "cholesky":
+        return self._cholesky_ex(*args)[0]  # type: ignore[no-any-return]
+    check_matrix(name, self)
+    if name == "inv":
+        return _read_off(OurTensor.inv(_embedded(self)))
+    return _solve(self, *args, by=OurTensor.solve)
+
+
+def _of_square(self: Complex, name: str) -> int:
+    check_matrix(name, self)
+    return int(self.shape[-1])
+
+
+def _of_matrix(self: Complex, name: str) -> tuple[int, int]:
+    check_matrix(name, self, is_square=False)
+    return int(self.shape[-2]), int(self.shape[-1])
 
 
 def add_linear_algebra() -> None:
     """Give complex tensors the methods of this file."""
     for name in ("inv", "inverse", "pinverse", "matrix_exp", "matrix_power"):
         setattr(Complex, name, _like_real(name))
-    setattr(Complex, "pinv", _like_real("pinverse"))  # noqa: B010  # as the others
+    for name in ("cond", "tensorinv", "tensorsolve"):
+        # Their formulas hold as they stand.
+        setattr(Complex, name, getattr(OurTensor, name))
     for name, method in (
         ("solve", _solve), ("det", _det), ("eigvalsh", _eigvalsh), ("svdvals", _svdvals),
-        ("eigh", _by_numpy("eigh", lambda array: tuple(numpy.linalg.eigh(array)))),
-        ("qr", _by_numpy("qr", lambda array, mode="reduced": tuple(numpy.linalg.qr(array, mode)))),
-        ("svd", _by_numpy("svd", lambda array, full=True: tuple(numpy.linalg.svd(array, full)))),
-        ("slogdet", _by_numpy("slogdet", lambda array: tuple(numpy.linalg.slogdet(array)))),
-        ("cholesky", _by_numpy("cholesky", _factors)),
+        ("slogdet", _slogdet), ("logdet", _logdet), ("pinv", _pinv), ("lstsq", _lstsq),
+        ("matrix_norm", _matrix_norm), ("_lazily", _lazily), ("_square", _of_square),
+        ("_matrix", _of_matrix),
     ):  # fmt: skip
         setattr(Complex, name, called(method, name))
+    add_factors()
 
 
 def einsum(equation: str, *operands: Any) -> Complex:

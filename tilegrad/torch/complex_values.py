@@ -18,11 +18,15 @@ from tilegrad.torch.tensor_printing import complex_text
 
 __all__ = ["ComplexValues"]
 
+# What memory looks like is the compiler's choice.
+MEMORY_FORMATS = ("contiguous_format", "preserve_format", "channels_last", "channels_last_3d")
+
 
 class ComplexValues(InMemory, Paired):
     """Complex numbers as a pair of tensors; complex.py has their arithmetic."""
 
     __array_priority__ = 2000
+    _is_its_pair = True
 
     def __init__(self, pair: Any):
         self.pair: Tensor = as_ours(pair)
@@ -89,6 +93,11 @@ class ComplexValues(InMemory, Paired):
     def _in_order(self) -> tuple[int, ...]:
         sizes = self.shape
         return tuple([math.prod(sizes[axis + 1 :]) for axis in range(len(sizes))])
+
+    @property
+    def uop(self) -> Any:
+        """The graph of the pairs, for errors to describe."""
+        return self.pair.uop
 
     def is_contiguous(self, memory_format: Any = None) -> bool:
         """Whether the values are in row-major order in memory."""
@@ -229,7 +238,12 @@ class ComplexValues(InMemory, Paired):
         """The same values without gradients."""
         return type(self)(self.pair.detach())
 
-    def clone(self) -> Self:
+    def detach_(self) -> Self:
+        """Cut off from what it was computed of; gives this tensor."""
+        self.pair = self.pair.detach()
+        return self
+
+    def clone(self, *, memory_format: Any = None) -> Self:
         """A copy."""
         return type(self)(self.pair.clone())
 
@@ -240,7 +254,11 @@ class ComplexValues(InMemory, Paired):
         kind = next((each for each in kinds if isinstance(each, ComplexDType)), None)
         real = next((each for each in kinds if isinstance(each, DType)), None)
         devices = [getattr(each, "device", each) for each in given]
-        devices = [each for each in devices if isinstance(each, (str, device))]
+        devices = [
+            each
+            for each in devices
+            if isinstance(each, (str, device)) and each not in MEMORY_FORMATS
+        ]
         pair = self.pair.to(devices[0]) if devices else self.pair
         if real is not None:
             return pair[..., 0].to(real)
@@ -259,18 +277,23 @@ class ComplexValues(InMemory, Paired):
         """In the dtype of another tensor."""
         return self.to(other.dtype)
 
-    def cfloat(self) -> Self:
+    def cfloat(self, memory_format: Any = None) -> Self:
         """In complex64."""
         return type(self)(self.pair.float())
 
-    def cdouble(self) -> Self:
+    def cdouble(self, memory_format: Any = None) -> Self:
         """In complex128."""
         return type(self)(self.pair.double())
 
-    def contiguous(self) -> Self:
-        """The same values in row-major order."""
-        return type(self)(self.pair.contiguous())
+    def contiguous(self, memory_format: Any = None) -> Self:
+        """The same values in row-major order: this tensor where they are."""
+        pair = self.pair.contiguous()
+        return self if pair is self.pair else type(self)(pair)
 
-    def cpu(self) -> Self:
+    def cpu(self, memory_format: Any = None) -> Self:
         """The same values on the CPU."""
         return type(self)(self.pair.cpu())
+
+    def cuda(self, *args: Any, **options: Any) -> Self:
+        """The same values on a GPU of CUDA's."""
+        return type(self)(self.pair.cuda(*args, **options))

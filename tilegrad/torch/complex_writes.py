@@ -22,7 +22,7 @@ _SOURCES = {
     "scatter": (2, "src"), "scatter_add": (2, "src"), "select_scatter": (0, "src"),
     "slice_scatter": (0, "src"),
 }  # fmt: skip
-_ALONE = ("as_strided", "nansum", "repeat_interleave", "sum_to_size")
+_ALONE = ("nansum", "repeat_interleave", "sum_to_size")
 
 # Methods whose results have the shape and dtype of the tensor, which may take them.
 _TAKEN = (
@@ -53,11 +53,11 @@ def _writing(name: str) -> Callable[..., Complex]:
         if key == keyword and keyword not in named:
             # A number, under the other name that some of them have for it.
             key = "value"
-        source = as_complex(where[key])
+        is_number = not isinstance(where[key], (OurTensor, Complex))
+        source: Any = complex(where[key]) if is_number else as_complex(where[key])
         found = []
         for own, component in ((self.real, source.real), (self.imag, source.imag)):
-            is_number = not isinstance(where[key], (OurTensor, Complex))
-            value = component.item() if is_number else component.to(own.dtype)
+            value = component if is_number else component.to(own.dtype)
             each_given, each_named = list(given), dict(named)
             (each_given if where is given else each_named)[key] = value
             found.append(getattr(own, name)(*each_given, **each_named))
@@ -74,18 +74,6 @@ def _moved(name: str) -> Callable[..., Complex]:
 
     method.__doc__ = f"As `{name}`, of this tensor."
     return called(method, f"{name}_")
-
-
-def _new_full(self: Complex, size: Any, fill_value: Any, **options: Any) -> Complex:
-    """A tensor of this one's dtype with one number everywhere."""
-    made: Complex = self.new_zeros(*size).fill_(fill_value)
-    return made
-
-
-def _new_ones(self: Complex, *size: Any, **options: Any) -> Complex:
-    """A tensor of this one's dtype with 1 everywhere."""
-    made: Complex = self.new_zeros(*size).fill_(1)
-    return made
 
 
 def _new_tensor(self: Complex, data: Any, **options: Any) -> Complex:
@@ -125,7 +113,23 @@ def _nonzero_only(self: Complex) -> bool:
     return self.item() != 0
 
 
+def _drawn(name: str) -> Callable[..., Complex]:
+    """A method that draws numbers, for both parts; normal ones share the variance."""
+
+    def method(self: Complex, *args: Any, **options: Any) -> Complex:
+        getattr(self.pair, name)(*args, **options)
+        if name == "normal_":
+            mean = options.get("mean", args[0] if args else 0.0)
+            self.pair.copy_((self.pair - mean) * 0.5**0.5 + mean)
+        return self
+
+    method.__doc__ = f"As `{name}` of real tensors, in both parts."
+    return called(method, name)
+
+
 _FUNCTIONS: dict[str, Callable[..., Any]] = {
+    "normal_": _drawn("normal_"),
+    "uniform_": _drawn("uniform_"),
     "addbmm": lambda self, batch1, batch2, *, beta=1, alpha=1: (
         self * beta + (as_complex(batch1) @ batch2).sum(0) * alpha
     ),
@@ -149,9 +153,6 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {
     "is_same_size": lambda self, other: self.shape == other.shape,
     "is_signed": lambda self: True,
     "logical_xor": lambda self, other: self.bool() ^ as_complex(other).bool(),
-    "new_empty": lambda self, *size, **options: self.new_zeros(*size),
-    "new_full": _new_full,
-    "new_ones": _new_ones,
     "new_tensor": _new_tensor,
     "register_hook": _register_hook,
     "backward": _backward,

@@ -93,7 +93,9 @@ class finfo:
     """
 
     def __init__(self, type: DType | None = None):
-        kind = dtypes.default_float if type is None else _checked("finfo", type)
+        # Of complex numbers that of their parts, as in PyTorch.
+        component = getattr(type, "component", type)
+        kind = dtypes.default_float if type is None else _checked("finfo", component)
         exponent, digits = dtypes.finfo(kind)
         self.dtype, self.bits = kind.name, kind.bits
         self.max = float(kind.largest)

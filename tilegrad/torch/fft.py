@@ -188,15 +188,60 @@ def ifftshift(input: Any, dim: Any = None) -> Any:
     return _shifted(input, "ifftshift", dim)
 
 
-def stft(input: Any, n_fft: int, *args: Any, return_complex: bool = True, **options: Any) -> Any:
-    """The Fourier transforms of overlapping windows."""
-    found = as_ours(input).stft(n_fft, *args, **options)
-    return Complex(found) if return_complex else found
+def stft(
+    input: Any, n_fft: int, hop_length: int | None = None, win_length: int | None = None,
+    window: Any = None, center: bool = True, pad_mode: str = "reflect", normalized: bool = False,
+    onesided: bool | None = None, return_complex: bool | None = None, **options: Any,
+) -> Any:  # fmt: skip
+    """The Fourier transforms of overlapping windows; of complex signals, or windows, at all
+    frequencies.
+    """
+    shape = (n_fft, hop_length, win_length)
+    rest = (center, pad_mode, normalized)
+    if not isinstance(input, Complex) and not isinstance(window, Complex):
+        plain = as_ours(input).stft(*shape, window, *rest, onesided is not False, **options)
+        return Complex(plain) if return_complex is not False else plain
+    if onesided:
+        raise RuntimeError("stft: complex signals, and windows, have no onesided transform")
+
+    def transformed(signal: Any, weights: Any) -> Complex:
+        return Complex(signal.stft(*shape, weights, *rest, False, **options))
+
+    found: Any = None
+    for factor, signal in _each_component(as_ours(input)):
+        for other, weights in [(1, None)] if window is None else _each_component(window):
+            each = transformed(signal, weights) * (factor * other)
+            found = each if found is None else found + each
+    return found if return_complex is not False else found.pair
 
 
-def istft(input: Any, n_fft: int, *args: Any, return_complex: bool = False, **options: Any) -> Any:
-    """The signal whose `stft` is `input`."""
-    return _pair(input).istft(n_fft, *args, **options)
+def _each_component(value: Any) -> list[tuple[complex, Any]]:
+    return [(1, value.real), (1j, value.imag)] if isinstance(value, Complex) else [(1, value)]
+
+
+def istft(
+    input: Any, n_fft: int, hop_length: int | None = None, win_length: int | None = None,
+    window: Any = None, center: bool = True, normalized: bool = False,
+    onesided: bool | None = None, length: int | None = None, return_complex: bool = False,
+) -> Any:  # fmt: skip
+    """The signal whose `stft` is `input`: complex with `return_complex`, which takes all
+    frequencies.
+    """
+    pair = _pair(input)
+    half = pair.shape[-3] != n_fft if onesided is None else onesided
+    if isinstance(window, Complex):
+        raise RuntimeError("istft: the window must be real here")
+    if not return_complex:
+        if not half:
+            # A real signal is that of the first half of the frequencies.
+            pair, half = pair.narrow(-3, 0, n_fft // 2 + 1), True
+        return pair.istft(n_fft, hop_length, win_length, window, center, normalized, half, length)
+    options = (n_fft, hop_length, win_length, window, center, normalized, half, length)
+    if half:
+        raise RuntimeError("istft: a complex signal is that of all frequencies: onesided=False")
+    # The real part of -i w is the imaginary part of w.
+    real, imag = pair.istft(*options), (Complex(pair) * -1j).pair.istft(*options)
+    return Complex(real.stack(imag, dim=-1))
 
 
 if not TYPE_CHECKING:

@@ -10,6 +10,7 @@ from tilegrad import func as ours
 from tilegrad.func.argument_trees import flatten
 from tilegrad.tensor.tensor import Tensor as OurTensor
 from tilegrad.torch.absent_hints import refusing
+from tilegrad.torch.complex_families import has_complex
 from tilegrad.torch.tensor import with_ours
 from tilegrad.torch.thread_modes import is_grad_enabled
 
@@ -70,11 +71,32 @@ def _made(transform: Callable[..., Any]) -> Any:
     return of
 
 
+def _of_reals(transform: Any) -> Any:
+    """A transform that PyTorch has for real arguments alone."""
+
+    @functools.wraps(transform)
+    def of(func: Callable[..., Any], *args: Any, **options: Any) -> Any:
+        made = transform(func, *args, **options)
+
+        @functools.wraps(func)
+        def call(*given: Any, **named: Any) -> Any:
+            if has_complex((given, named)):
+                raise RuntimeError(
+                    f"{transform.__name__}: Expected all inputs to be real but received complex "
+                    "tensor: use vjp or jvp, or functions of view_as_real"
+                )
+            return made(*given, **named)
+
+        return call
+
+    return of
+
+
 grad = _made(ours.grad)
 grad_and_value = _made(ours.grad_and_value)
-hessian = _made(ours.hessian)
-jacfwd = _made(ours.jacfwd)
-jacrev = _made(ours.jacrev)
+hessian = _of_reals(_made(ours.hessian))
+jacfwd = _of_reals(_made(ours.jacfwd))
+jacrev = _of_reals(_made(ours.jacrev))
 _vmap = _made(ours.vmap)
 
 
@@ -88,7 +110,20 @@ def vmap(
 ) -> Callable[..., Any]:
     """`func` of each slice along an axis, as one function of the whole."""
     made: Callable[..., Any] = _vmap(func, in_dims, out_dims, randomness)
-    return made
+
+    @functools.wraps(func)
+    def call(*args: Any, **options: Any) -> Any:
+        if has_complex(args) and (_is_negative(in_dims) or _is_negative(out_dims)):
+            raise NotImplementedError(
+                "vmap: axes of complex numbers count from the front: no negative in_dims, out_dims"
+            )
+        return made(*args, **options)
+
+    return call
+
+
+def _is_negative(dims: Any) -> bool:
+    return any(isinstance(each, int) and each < 0 for each in flatten(dims)[0])
 
 
 def functionalize(func: Callable[..., Any], *, remove: str = "mutations") -> Callable[..., Any]:

@@ -367,7 +367,7 @@ def svd(input: Any, some: bool = True, compute_uv: bool = True) -> tuple[Tensor,
     zeros.
     """
     left, values, right = as_ours(input).svd(not some)
-    found = left, values, right.mT
+    found = left, values, right.mH
     return found if compute_uv else (found[0].zeros_like(), values, found[2].zeros_like())
 
 
@@ -414,7 +414,7 @@ def _widths(x: Tensor, axis: int, step: Any) -> Any:
 
     Raises ShapeError for positions of another number than the axis has.
     """
-    if not isinstance(step, OurTensor) or not step.ndim:
+    if not isinstance(step, (OurTensor, Complex)) or not step.ndim:
         return step
     positions, size = as_ours(step), x.shape[axis]
     if tuple(positions.shape) != (size,):
@@ -430,17 +430,17 @@ def _slopes(x: Tensor, axis: int, widths: Any, edge_order: int) -> Tensor:
     """Slopes along an axis: of the parabola through three neighbours; at the ends of a line through
     two, or with an `edge_order` of 2 of such a parabola.
     """
-    size = x.shape[axis]
+    size, are_different = x.shape[axis], isinstance(widths, (OurTensor, Complex))
 
     def width(first: int, count: int) -> Any:
-        return widths.narrow(axis, first, count) if isinstance(widths, OurTensor) else widths
+        return widths.narrow(axis, first, count) if are_different else widths
 
     def at(first: int, count: int) -> Tensor:
         return x.narrow(axis, first, count)
 
     count = size - 2
     before, after = width(0, count), width(1, count)
-    if isinstance(widths, OurTensor):
+    if are_different:
         rise = (at(2, count) - at(1, count)) * before / after
         rise = rise + (at(1, count) - at(0, count)) * after / before
         inner = rise / (before + after)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +13,7 @@ from tilegrad.tensor.tensor import Tensor as OurTensor
 from tilegrad.torch import indefinite
 from tilegrad.torch.absent_hints import refusing
 from tilegrad.torch.autocast_methods import from_float32, without_autocast
+from tilegrad.torch.complex import Complex
 from tilegrad.torch.complexes import from_numpy
 from tilegrad.torch.linalg_results import (
     Eig,
@@ -29,8 +31,9 @@ from tilegrad.torch.linalg_results import (
     Result,
     Svd,
 )
+from tilegrad.torch.lu_factors import factors_of, unpacked
 from tilegrad.torch.methods import FACTORS_FROM_FLOAT32, LinAlgError
-from tilegrad.torch.pivots import order_of, pivots_of
+from tilegrad.torch.pivots import order_of
 from tilegrad.torch.tensor import Tensor, as_ours, with_ours
 from tilegrad.torch.thread_modes import autocast_dtype
 
@@ -86,7 +89,7 @@ def _is_batch_of_vectors(A: Any, B: Any) -> bool:
 
 def _lazily(A: Any, name: str, *args: Any) -> Any:
     """The result of a method of tilegrad's own, which raises nothing."""
-    return getattr(OurTensor, name)(A, *args)
+    return A._lazily(name, *args) if isinstance(A, Complex) else getattr(OurTensor, name)(A, *args)
 
 
 def _by_lower(name: str, A: Any, UPLO: str) -> Any:
@@ -98,7 +101,8 @@ def _by_lower(name: str, A: Any, UPLO: str) -> Any:
 
 def eigh(A: Tensor, UPLO: str = "L") -> Eigh:
     """Eigenvalues and eigenvectors of symmetric matrices, of which one triangle is read."""
-    return Eigh(*_by_lower("eigh", A, UPLO).eigh())
+    given = _by_lower("eigh", A, UPLO)
+    return Eigh(*(A.eigh(UPLO) if isinstance(A, Complex) else given.eigh()))
 
 
 def eigvalsh(A: Tensor, UPLO: str = "L") -> Tensor:
@@ -162,7 +166,9 @@ def _check_pivot(name: str, pivot: bool) -> None:
 def lu(A: Tensor, *, pivot: bool = True) -> Lu:
     """A permutation, a lower and an upper triangular matrix."""
     _check_pivot("lu", pivot)
-    return Lu(*OurTensor.lu(A))
+    if not isinstance(A, Complex) and A.ndim > 1 and A.shape[-1] == A.shape[-2]:
+        return Lu(*OurTensor.lu(A))
+    return Lu(*unpacked(*factors_of("linalg.lu", A)))
 
 
 def lu_factor(A: Tensor, *, pivot: bool = True) -> Any:
@@ -170,22 +176,21 @@ def lu_factor(A: Tensor, *, pivot: bool = True) -> Any:
     from 1.
     """
     _check_pivot("lu_factor", pivot)
-    packed, order = A.lu_factor()
-    return LuFactor(packed, as_ours(pivots_of(order)))
+    return LuFactor(*factors_of("linalg.lu_factor", A))
 
 
 def lu_solve(
     LU: Tensor, pivots: Tensor, B: Tensor, *, left: bool = True, adjoint: bool = False
 ) -> Tensor:
-    """The solution of A X = B by what `lu_factor` gave of A; of A^T X = B with `adjoint`, and of
+    """The solution of A X = B by what `lu_factor` gave of A; of A^H X = B with `adjoint`, and of
     X A = B without `left`.
     """
     if not left:
-        return lu_solve(LU, pivots, B.mT, adjoint=not adjoint).mT
+        return lu_solve(LU, pivots, B.mH, adjoint=not adjoint).mH
     if not adjoint:
         return B.lu_solve(LU, pivots)
-    y: Any = LU.triu().mT.solve_triangular(B, upper=False)
-    z: Any = LU.tril().mT.solve_triangular(y, upper=True, unitriangular=True)
+    y: Any = LU.triu().mH.solve_triangular(B, upper=False)
+    z: Any = LU.tril().mH.solve_triangular(y, upper=True, unitriangular=True)
     order = order_of(pivots).argsort(-1).unsqueeze(-1)
     return z.gather(-2, order.expand(*z.shape))  # type: ignore[no-any-return]
 
@@ -193,12 +198,12 @@ def lu_solve(
 def lu_factor_ex(A: Tensor, *, pivot: bool = True, check_errors: bool = False) -> LuFactorWithInfo:
     """As `lu_factor`, which says in `info` where U has a 0 on its diagonal."""
     _check_pivot("lu_factor", pivot)
-    packed, order = A.lu_factor()
+    packed, pivots = factors_of("linalg.lu_factor_ex", A)
     is_zero = packed.detach().diagonal(0, -2, -1) == 0
     info = is_zero.any(-1).where(is_zero.int().argmax(-1) + 1, 0).int()
     if check_errors and info.any().item():
         raise LinAlgError("linalg.lu_factor_ex: U has a 0 on its diagonal")
-    return LuFactorWithInfo(packed, as_ours(pivots_of(order)), info)
+    return LuFactorWithInfo(packed, pivots, info)
 
 
 def ldl_factor_ex(
@@ -257,7 +262,10 @@ def lstsq(
     solution, residuals, rank, singular = A.lstsq(B, rcond)
     # Of as many equations as unknowns nothing is left.
     residuals = residuals if A.shape[-2] > A.shape[-1] else residuals.new_zeros(0)
-    return LeastSquares(solution, residuals, rank.cast(dtypes.int64), singular)
+    # As LAPACK's drivers: which of them finds ranks and singular values.
+    rank = rank.cast(dtypes.int64) if driver != "gels" else rank.new_zeros(0, dtype=dtypes.int64)
+    singular = singular if driver in ("gelsd", "gelss") else singular.new_zeros(0)
+    return LeastSquares(solution, residuals, rank, singular)
 
 
 def solve(A: Tensor, B: Tensor, *, left: bool = True) -> Tensor:
@@ -314,6 +322,10 @@ def matrix_norm(
 ) -> Tensor:
     """The norm of matrices."""
     given = A if dtype is None else A.to(dtype)
+    is_empty = given.ndim > 1 and not all(given.shape[axis] for axis in dim)
+    if is_empty and ord in (1, 2, math.inf):
+        # The norm of a matrix without elements is 0.
+        return given.abs().sum(tuple(dim), keepdim)
     last = tuple(axis % given.ndim for axis in dim) == (given.ndim - 2, given.ndim - 1)
     if last:
         return given.matrix_norm(ord, keepdim)
@@ -365,10 +377,12 @@ def pinv(
     """
     rtol = rcond if rtol is None else rtol
     if (atol is None and not hermitian and not isinstance(rtol, OurTensor)) or not A.numel():
-        found = without_autocast(OurTensor.pinv)(A, rtol)
+        plain = Complex.pinv if isinstance(A, Complex) else OurTensor.pinv
+        found = without_autocast(plain)(A, rtol)
     else:
         found = without_autocast(_pinv)(A, atol, rtol, hermitian)
-    rounded: Tensor = as_ours(found).cast(autocast_dtype() or found.dtype)
+    kind = None if isinstance(found, Complex) else autocast_dtype()
+    rounded: Tensor = as_ours(found).cast(kind or found.dtype)
     return rounded
 
 
@@ -379,11 +393,11 @@ def _pinv(A: Any, atol: Any, rtol: Any, hermitian: bool) -> Any:
         left = right
     else:
         left, values, right = A.svd(False)
-        right = right.mT
+        right = right.mH
     sizes = values.detach().abs()
     is_above = sizes > _least(A, sizes.amax(-1, keepdim=True), atol, rtol)
     factors = is_above.where(1 / is_above.where(values, 1.0), 0.0)
-    return (right * factors.unsqueeze(-2)) @ left.mT
+    return (right * factors.unsqueeze(-2)) @ left.mH
 
 
 def multi_dot(tensors: Sequence[Tensor]) -> Tensor:

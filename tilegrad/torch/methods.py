@@ -407,6 +407,8 @@ def _masked(method: Callable[..., Any]) -> Any:
     def give(self: Any, mask: Any, *args: Any, **options: Any) -> Any:
         if isinstance(mask, OurTensor) and mask.dtype is not dtypes.bool:
             raise DTypeError(f"{name}: the mask must be bool, it is {mask.dtype.name}")
+        if name == "masked_scatter" and self.shape != mask.shape:
+            self = self.expand(OurTensor.broadcast_shapes(self.shape, mask.shape))
         return method(self, mask, *args, **options)
 
     return give

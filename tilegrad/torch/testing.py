@@ -10,7 +10,8 @@ import numpy
 from tilegrad.base.dtype import DType, dtypes
 from tilegrad.tensor.tensor import Tensor as OurTensor
 from tilegrad.torch.absent_hints import refusing
-from tilegrad.torch.made_tensors import as_tensor
+from tilegrad.torch.complex import Complex
+from tilegrad.torch.complexes import as_tensor
 
 __all__ = ["assert_close"]
 
@@ -63,7 +64,7 @@ def _difference(actual: Any, expected: Any, rules: dict[str, Any]) -> str | None
 
 
 def _is_sequence(value: Any) -> bool:
-    return isinstance(value, Sequence) and not isinstance(value, (str, OurTensor))
+    return isinstance(value, Sequence) and not isinstance(value, (str, OurTensor, Complex))
 
 
 def _first(items: Any, rules: dict[str, Any]) -> str | None:
@@ -75,13 +76,14 @@ def _first(items: Any, rules: dict[str, Any]) -> str | None:
 
 
 def _of_tensors(actual: Any, expected: Any, rules: dict[str, Any]) -> str | None:
-    are_tensors = isinstance(actual, OurTensor) and isinstance(expected, OurTensor)
+    are_tensors = all(isinstance(each, (OurTensor, Complex)) for each in (actual, expected))
     a, b = as_tensor(actual).detach(), as_tensor(expected).detach()
     if tuple(a.shape) != tuple(b.shape):
         return f"The shapes differ: {tuple(a.shape)} and {tuple(b.shape)}"
     if are_tensors and rules["check_dtype"] and a.dtype is not b.dtype:
         return f"The dtypes differ: {a.dtype.name} and {b.dtype.name}"
-    known = [_TOLERANCES.get(each.dtype, (0.0, 0.0)) for each in (a, b)]
+    kinds = [getattr(each.dtype, "component", each.dtype) for each in (a, b)]
+    known = [_TOLERANCES.get(kind, (0.0, 0.0)) for kind in kinds]
     relative, absolute = map(max, zip(*known))
     if rules["rtol"] is not None:
         relative, absolute = rules["rtol"], rules["atol"]

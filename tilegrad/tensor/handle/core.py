@@ -395,11 +395,13 @@ def number_dtype(name: str, dtype: DType, value: Any) -> DType:
 
 
 def check_tensors(name: str, *values: Any, are_several: bool = False) -> None:
-    """Raise DTypeError unless all values are tensors; where there may be several, the remedy says
-    how a list of them is passed.
+    """Raise DTypeError unless all values are tensors, or of a class that computes the function
+    `name` as they do; where there may be several, the remedy says how a list of them is passed.
     """
     for value in values:
         if not isinstance(value, Core):
+            if name in getattr(value, "_functions", ()):
+                continue
             is_list = are_several and isinstance(value, (list, tuple))
             raise DTypeError(
                 f"{name}: cannot use {article(type_name(value))} as an operand",

@@ -21,6 +21,8 @@ from tilegrad.torch.absent_hints import absent
 from tilegrad.torch.anomalies import check_gradients, detect_anomaly, is_looking, set_detect_anomaly
 from tilegrad.torch.autograd import function, functional, graph
 from tilegrad.torch.autograd.checking import gradcheck, gradgradcheck
+from tilegrad.torch.autograd.pair_functions import of_pairs
+from tilegrad.torch.complex import Complex
 from tilegrad.torch.module_aliases import also_known
 from tilegrad.torch.steps import note
 from tilegrad.torch.tensor import Tensor, as_ours, with_ours
@@ -45,7 +47,7 @@ def _total(outputs: Any, grad_outputs: Any) -> Tensor:
     found = _listed(outputs)
     seeds = [None] * len(found) if grad_outputs is None else _listed(grad_outputs)
     weighted = [
-        output if seed is None else output * as_ours(seed).detach()
+        output if seed is None else output * _pair(as_ours(seed)).detach()
         for output, seed in zip(found, seeds)
     ]
     products = [each.sum() if each.ndim else each for each in weighted]
@@ -84,9 +86,12 @@ def grad(
         }
         return _batched(outputs, inputs, _listed(grad_outputs), options)
     wanted = _listed(inputs)
-    _check_traced(_listed(outputs), wanted)
+    kinds = [type(each) if isinstance(each, Complex) else None for each in wanted]
+    outputs, wanted = _pairs(outputs, grad_outputs), [_pair(each) for each in wanted]
+    grad_outputs = None if grad_outputs is None else _listed(grad_outputs)
+    _check_traced(outputs, wanted)
     with thread_modes.enable_grad():
-        if grad_outputs is None and any(each.numel() != 1 for each in _listed(outputs)):
+        if grad_outputs is None and any(each.numel() != 1 for each in outputs):
             raise TilegradError(
                 "grad: an output has several elements",
                 line=here(),
@@ -103,12 +108,37 @@ def grad(
     made = [each if each is None else as_ours(each) for each in found]
     if is_looking():
         check_gradients(zip([f"an input of shape {tuple(each.shape)}" for each in wanted], made))
-    if not create_graph:
-        return tuple(each if each is None else each.detach() for each in made)
-    for each in made:
-        if each is not None and each.dtype.is_float:
-            each._requires_grad, each._is_leaf = True, False
-    return tuple(made)
+    if create_graph:
+        for each in made:
+            if each is not None and each.dtype.is_float:
+                each._requires_grad, each._is_leaf = True, False
+    else:
+        made = [each if each is None else each.detach() for each in made]
+    return tuple(
+        each if each is None or kind is None else kind(each) for each, kind in zip(made, kinds)
+    )
+
+
+def _pair(value: Any) -> Any:
+    """The pairs of complex numbers; what is real as it is."""
+    return value.pair if isinstance(value, Complex) else value
+
+
+def _pairs(outputs: Any, grad_outputs: Any) -> list[Any]:
+    """The outputs, of complex ones the pairs.
+
+    Raises RuntimeError for a complex output that no gradient is given of: only a real number has
+    one by itself.
+    """
+    found = _listed(outputs)
+    seeds = [None] * len(found) if grad_outputs is None else _listed(grad_outputs)
+    for output, seed in zip(found, seeds):
+        if isinstance(output, Complex) and seed is None:
+            raise RuntimeError(
+                "grad can be implicitly created only for real scalar outputs but got "
+                f"{output.dtype!r}: pass grad_outputs=, or go from .real or .abs()"
+            )
+    return [_pair(each) for each in found]
 
 
 def _batched(
@@ -149,7 +179,9 @@ def backward(
     """Add the gradients of tensors to `grad` of the leaves below; with `create_graph` they have
     gradients too.
     """
-    _total(tensors, grad_tensors).backward(create_graph=create_graph, inputs=inputs)
+    below = None if inputs is None else [_pair(each) for each in _listed(inputs)]
+    outputs = _pairs(tensors, grad_tensors)
+    _total(outputs, grad_tensors).backward(create_graph=create_graph, inputs=below)
 
 
 class Function(OurFunction):
@@ -175,6 +207,15 @@ class Function(OurFunction):
     @classmethod
     def apply(cls, *args: Any) -> Any:
         """What `forward` gives, with the gradient that `backward` gives."""
+        kinds = [isinstance(each, Complex) for each in args]
+        if any(kinds):
+            function, outputs = of_pairs(cls, Function, kinds)
+            found = function.apply(*map(_pair, args))
+            if isinstance(found, tuple):
+                return tuple(
+                    [Complex(each) if is_one else each for each, is_one in zip(found, outputs)]
+                )
+            return Complex(found) if outputs[0] else found
         with thread_modes.enable_grad():
             made = with_ours(super().apply(*args))
         note(made, f"{cls.__name__}Backward", args)

@@ -16,11 +16,13 @@ from tilegrad.nn import lazy
 from tilegrad.tensor.handle.size_arguments import here
 from tilegrad.tensor.handle.tracing import is_transforming
 from tilegrad.tensor.tensor import Tensor as OurTensor
+from tilegrad.torch.complex import Complex
 from tilegrad.torch.expecting import refused_as_tensor
 from tilegrad.torch.indices import refuse_negative
 from tilegrad.torch.nn import functional
 from tilegrad.torch.nn.adapted import ADAPTED
 from tilegrad.torch.nn.attributes import attributes_of
+from tilegrad.torch.nn.complex_layers import complex_kind, made_complex
 from tilegrad.torch.nn.forwarding import forwarded, taken_by
 from tilegrad.torch.nn.module import (
     Module,
@@ -119,7 +121,9 @@ _WITH_PARAMETERS = (
 def _reset_parameters(self: Any) -> None:
     """Draw the parameters anew, and begin running statistics anew."""
     kind = next(each for each in type(self).__mro__ if each.__module__ == "tilegrad.torch.nn")
-    fresh = kind(**self.__dict__["_given"])
+    own = next(self.parameters(), None)
+    dtype = {"dtype": own.dtype} if isinstance(own, Complex) else {}
+    fresh = kind(**self.__dict__["_given"], **dtype)
     with no_grad():
         for found, current in (
             (fresh.named_parameters, self.named_parameters),
@@ -137,7 +141,10 @@ def _remembering(make: Any) -> Any:
 
     @functools.wraps(make)
     def __init__(self: Any, *args: Any, **options: Any) -> None:
-        make(self, *args, **options)
+        if complex_kind(options) is None:
+            make(self, *args, **options)
+        else:
+            made_complex(make, self, args, options)
         if "inplace" in signature.parameters:
             self.inplace = bool(signature.bind(self, *args, **options).arguments.get("inplace"))
         if "_given" not in self.__dict__:

@@ -6,6 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 from tilegrad.nn import functional as ours
 from tilegrad.torch.absent_hints import refusing
+from tilegrad.torch.complex import Complex
+from tilegrad.torch.complex_families import linear as linear_in
+from tilegrad.torch.complex_families import real_or
 from tilegrad.torch.nn.forwarding import asked_by_rows, forwarded, in_place, of_some_axis
 
 if TYPE_CHECKING:
@@ -123,6 +126,7 @@ if TYPE_CHECKING:
 else:
     globals().update({name: forwarded(getattr(ours, name)) for name in ours.__all__})
 
+unfold, fold = (real_or(linear_in(each.__name__, each, Complex), each) for each in (unfold, fold))
 softmax, softmin, log_softmax = map(of_some_axis, (softmax, softmin, log_softmax))
 embedding, embedding_bag = asked_by_rows(embedding), asked_by_rows(embedding_bag)
 

@@ -10,6 +10,8 @@ from tilegrad.base.absent import as_asked
 from tilegrad.nn import init as ours
 from tilegrad.torch import thread_modes
 from tilegrad.torch.absent_hints import absent
+from tilegrad.torch.complex import Complex
+from tilegrad.torch.nn.complex_layers import drawn_by_component
 from tilegrad.torch.streams import drawing
 from tilegrad.torch.tensor import Tensor
 
@@ -34,6 +36,8 @@ else:
         @functools.wraps(function)
         def write(tensor: Any, *args: Any, generator: Any = None, **options: Any) -> Any:
             with thread_modes.no_grad(), drawing(generator):
+                if isinstance(tensor, Complex):
+                    return drawn_by_component(function.__name__, function, tensor, args, options)
                 return function(tensor, *args, **options)
 
         return write

@@ -17,7 +17,9 @@ from tilegrad.tensor.handle.size_arguments import here
 from tilegrad.tensor.tensor import Tensor as OurTensor
 from tilegrad.torch.absent_hints import Advising
 from tilegrad.torch.capturing import compiled
+from tilegrad.torch.complex_dtypes import ComplexDType
 from tilegrad.torch.device_names import is_meta, name_of
+from tilegrad.torch.nn.complex_layers import in_complex, in_kind
 from tilegrad.torch.nn.module_printing import arguments_of, text_of
 from tilegrad.torch.nn.parameter import is_parameter, marked
 from tilegrad.torch.size import Size
@@ -411,7 +413,7 @@ class Module(Advising, ours.Module):
             if name not in ("non_blocking", "memory_format", "copy"):
                 raise TypeError(f"{type(self).__name__}: unexpected keyword argument {name!r}")
         for given in args[:2]:
-            if isinstance(given, DType):
+            if isinstance(given, (DType, ComplexDType)):
                 dtype = given
             elif isinstance(given, OurTensor):
                 device, dtype = given.device, given.dtype
@@ -425,6 +427,11 @@ class Module(Advising, ours.Module):
         target = None if device is None else name_of(device)
         if target is not None and not is_meta(target):
             self._refuse_meta()
+        if isinstance(dtype, ComplexDType):
+            in_complex(self, dtype)
+            return super().to(target)
+        if isinstance(dtype, DType):
+            in_kind(self, dtype)
         return super().to(target, dtype)
 
     def _refuse_meta(self) -> None:

@@ -11,7 +11,7 @@ from typing import Any, Generic
 from tilegrad.base.errors import ConfigError
 from tilegrad.nn import data as ours
 from tilegrad.tensor.handle.size_arguments import here
-from tilegrad.torch.made_tensors import tensor
+from tilegrad.torch.complexes import tensor
 from tilegrad.torch.random import Generator, initial_seed
 from tilegrad.torch.utils.dataset import (
     BatchSampler,

@@ -13,7 +13,8 @@ from tilegrad.nn import data as ours
 from tilegrad.nn.data import BatchSampler, SequentialSampler
 from tilegrad.tensor.handle.size_arguments import here
 from tilegrad.tensor.tensor import Tensor as OurTensor
-from tilegrad.torch.made_tensors import tensor
+from tilegrad.torch.complex import Complex
+from tilegrad.torch.complexes import stack, tensor
 from tilegrad.torch.random import Generator
 from tilegrad.torch.random_tensors import multinomial, randint, randperm
 from tilegrad.torch.tensor import Tensor, as_ours
@@ -128,6 +129,8 @@ def default_collate(batch: Sequence[Any]) -> Any:
     in tuples, lists and dicts; texts stay as they are.
     """
     first = batch[0]
+    if isinstance(first, Complex):
+        return stack(list(batch))
     if isinstance(first, OurTensor):
         if any(each.requires_grad for each in batch):
             whole: Any = as_ours(first).stack(*[as_ours(each) for each in batch[1:]])
@@ -144,7 +147,7 @@ def default_collate(batch: Sequence[Any]) -> Any:
     if isinstance(first, (numpy.ndarray, numpy.generic)):
         return tensor(numpy.stack([numpy.asarray(each) for each in batch]))
     if isinstance(first, float):
-        return tensor(batch, dtype="float64")  # type: ignore[arg-type]
+        return tensor(batch, dtype="float64")
     if isinstance(first, (bool, int)):
         return tensor(list(batch))
     if isinstance(first, (str, bytes)):
