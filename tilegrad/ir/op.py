@@ -190,7 +190,7 @@ class Ops(Members):
         Stage.TENSOR | Stage.KERNEL,
         evaluate=math.tanh,
         symbol="tanh",
-        price=40,
+        price=39,
         instructions=48,
     )
     SIGMOID = op(
