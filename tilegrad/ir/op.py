@@ -184,25 +184,15 @@ class Ops(Members):
     )
     SIN = op(1, "Sine of x in radians.", evaluate=sin, symbol="sin", price=20, instructions=110)
     COS = op(1, "Cosine of x in radians.", evaluate=cos, symbol="cos", price=20, instructions=110)
+    # Every target has these two made of an exponential by lower.decompose.
     TANH = op(
-        1,
-        "Hyperbolic tangent. lower.decompose makes it of an exponential for every target.",
-        Stage.TENSOR | Stage.KERNEL,
-        evaluate=math.tanh,
-        symbol="tanh",
-        price=40,
-        instructions=48,
-    )
+        1, "Hyperbolic tangent.", Stage.TENSOR | Stage.KERNEL, evaluate=math.tanh, symbol="tanh",
+        price=39, instructions=48,
+    )  # fmt: skip
     SIGMOID = op(
-        1,
-        "The logistic function 1 / (1 + exp(-x)). lower.decompose makes it of an exponential for "
-        "every target.",
-        Stage.TENSOR | Stage.KERNEL,
-        evaluate=sigmoid,
-        symbol="sigmoid",
-        price=22,
-        instructions=31,
-    )
+        1, "1 / (1 + exp(-x)).", Stage.TENSOR | Stage.KERNEL, evaluate=sigmoid, symbol="sigmoid",
+        price=22, instructions=31,
+    )  # fmt: skip
     SQRT = op(
         1,
         "Square root.",

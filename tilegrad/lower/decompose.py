@@ -9,7 +9,7 @@ machine that has the dtype.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 
 from tilegrad.base.config import config
 from tilegrad.base.dtype import DType, Pointer, dtypes, truncate
@@ -22,9 +22,11 @@ from tilegrad.ir.pattern import Rule, UPat
 from tilegrad.ir.rewrite import graph_rewrite
 from tilegrad.ir.rules import FOLDING, IDENTITIES
 from tilegrad.ir.uop import UOp
-from tilegrad.lower import float8_bits, sigmoids, transcendental
+from tilegrad.lower import float8_bits, transcendental
 from tilegrad.lower.range_reduction import near, reduced_by_integers, reduced_together
 from tilegrad.lower.remainder import remainder
+from tilegrad.lower.sigmoids import COMPOSED, FUNCTIONS
+from tilegrad.lower.transcendental import wide_enough
 from tilegrad.target import Target
 
 _INTEGERS = (*dtypes.signed, *dtypes.unsigned)
@@ -92,7 +94,7 @@ def decompose(ast: UOp, target: Target) -> UOp:
     if Ops.SIN in target.missing or Ops.COS in target.missing:
         ast = _without_sines(ast, target)
     ops = {node.op for node in ast.toposort()}
-    if not ops.isdisjoint(_ALWAYS):
+    if not ops.isdisjoint(COMPOSED):
         ast = graph_rewrite(ast, FUNCTIONS, name="lower.decompose.functions")
         ops = {node.op for node in ast.toposort()}
     if not ops.isdisjoint(target.missing) or not ops.isdisjoint(_RULED):
@@ -143,29 +145,6 @@ def _refuse(ast: UOp, dtype: DType, target: Target) -> None:
 
 
 # functions
-
-
-def _wide_enough(build: Callable[[UOp], UOp]) -> Callable[[UOp], UOp]:
-    """The function on float32 or float64, narrower floats by way of float32."""
-
-    def apply(node: UOp) -> UOp:
-        (value,) = node.src
-        if node.dtype.itemsize >= 4:
-            return build(value)
-        return build(value.cast(dtypes.float32)).cast(node.dtype)
-
-    return apply
-
-
-# Functions that no target needs to know.
-_ALWAYS = {Ops.TANH: sigmoids.tanh, Ops.SIGMOID: sigmoids.sigmoid}
-FUNCTIONS = PatternMatcher(
-    "functions",
-    [
-        Rule(f"no-{op.name.lower()}", UPat(op, name="node"), function=_wide_enough(build))
-        for op, build in _ALWAYS.items()
-    ],
-)
 
 
 def _without_sines(ast: UOp, target: Target) -> UOp:
@@ -267,9 +246,9 @@ def _functions(target: Target, ast: UOp) -> PatternMatcher:
     numbers = itertools.count(_free_number(ast))
     has_double = target.supports(dtypes.float64)
     made = {
-        Ops.EXP: _wide_enough(lambda x: transcendental.exp(x, target.has_scale)),
-        Ops.EXP2: _wide_enough(lambda x: transcendental.exp2(x, target.has_scale)),
-        Ops.LOG2: _wide_enough(lambda x: transcendental.log2(x, target.has_fma, has_double)),
+        Ops.EXP: wide_enough(lambda x: transcendental.exp(x, target.has_scale)),
+        Ops.EXP2: wide_enough(lambda x: transcendental.exp2(x, target.has_scale)),
+        Ops.LOG2: wide_enough(lambda x: transcendental.log2(x, target.has_fma, has_double)),
         Ops.RECIP: _reciprocal,
         Ops.MAX: _maximum,
     }

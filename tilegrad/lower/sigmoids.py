@@ -9,11 +9,13 @@ most 1.5 ulp for float32 and 2 ulp for float64 (tests/lower/test_transcendental.
 
 from __future__ import annotations
 
+from tilegrad.ir.matcher import PatternMatcher
 from tilegrad.ir.op import Ops
+from tilegrad.ir.pattern import Rule, UPat
 from tilegrad.ir.uop import UOp
-from tilegrad.lower.transcendental import horner
+from tilegrad.lower.transcendental import horner, wide_enough
 
-__all__ = ["sigmoid", "tanh"]
+__all__ = ["COMPOSED", "FUNCTIONS", "sigmoid", "tanh"]
 
 # (tanh(x) / x - 1) / x^2 in x * x, on 0 <= x <= 0.625 for float32 and 0.75 for float64: fits on
 # Chebyshev points.
@@ -50,3 +52,15 @@ def tanh(x: UOp) -> UOp:
     near = UOp(Ops.MULACC, x.dtype, (square, rest, UOp.const(x.dtype, 1.0))) * x
     is_near = (x < limit) & (UOp.const(x.dtype, -limit) < x)
     return is_near.where(near, far)
+
+
+COMPOSED = {Ops.TANH: tanh, Ops.SIGMOID: sigmoid}
+"""The functions that no target needs to have."""
+
+FUNCTIONS = PatternMatcher(
+    "functions",
+    [
+        Rule(f"no-{op.name.lower()}", UPat(op, name="node"), function=wide_enough(build))
+        for op, build in COMPOSED.items()
+    ],
+)

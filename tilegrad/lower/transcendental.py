@@ -28,7 +28,7 @@ from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp
 from tilegrad.lower.range_reduction import reduced
 
-__all__ = ["cos", "exp", "exp2", "horner", "log2", "sin"]
+__all__ = ["cos", "exp", "exp2", "horner", "log2", "sin", "wide_enough"]
 
 _LN2 = math.log(2.0)
 _EXP2_FLOAT = (1.0, 0.6931472067106187, 0.24022651213596455, 0.05550327214210924,
@@ -230,3 +230,15 @@ def _of_finite(x: UOp, value: UOp) -> UOp:
     """`value`, or NaN where x is infinite or NaN."""
     is_finite = (x < _const(x, math.inf)) & (_const(x, -math.inf) < x)
     return is_finite.where(value, _const(x, math.nan))
+
+
+def wide_enough(build: Callable[[UOp], UOp]) -> Callable[[UOp], UOp]:
+    """The function on float32 or float64, narrower floats by way of float32."""
+
+    def apply(node: UOp) -> UOp:
+        (value,) = node.src
+        if node.dtype.itemsize >= 4:
+            return build(value)
+        return build(value.cast(dtypes.float32)).cast(node.dtype)
+
+    return apply

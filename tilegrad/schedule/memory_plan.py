@@ -91,22 +91,27 @@ def _slots(
 
 class _Placed:
     """The buffers that have an offset, by spans of steps: of those that live shortly, few are
-    looked at to place another.
+    looked at to place another. Those that live long, as what a recurrent network leaves for its
+    gradients, are in many spans; then all are looked at once.
     """
 
     def __init__(self) -> None:
         self._spans: dict[int, list[tuple[int, int, int, int]]] = {}
+        self._all: list[tuple[int, int, int, int]] = []
 
     def add(self, first: int, last: int, size: int) -> int:
         """The lowest offset with `size` bytes that nothing alive between `first` and `last` uses,
         which is taken from now on.
         """
         spans = range(first // _SPAN, last // _SPAN + 1)
+        near = [found for span in spans if (found := self._spans.get(span))]
+        if sum(map(len, near)) > len(self._all):
+            near = [self._all]
         taken = sorted(
             {
                 (offset, length)
-                for span in spans
-                for offset, length, start, end in self._spans.get(span, ())
+                for placed in near
+                for offset, length, start, end in placed
                 if start <= last and first <= end
             }
         )
@@ -115,6 +120,8 @@ class _Placed:
             if begin + size <= offset:
                 break
             begin = max(begin, offset + length)
+        entry = begin, size, first, last
+        self._all.append(entry)
         for span in spans:
-            self._spans.setdefault(span, []).append((begin, size, first, last))
+            self._spans.setdefault(span, []).append(entry)
         return begin
