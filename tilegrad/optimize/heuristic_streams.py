@@ -51,11 +51,15 @@ class Streamer(Pooler):
         if padded is not None:
             read = [node for node in reductions[0].src[0].toposort() if node.op is Ops.LOAD]
             self.stage_slice(padded.extent.arg)
-            if len(read) > 1:
-                self.unroll_filter()
-            reductions = [node for node in self.ast.toposort() if node.op is Ops.REDUCE]
-            store = stores(self.ast)[0]
-        if (columns := self.columns(store)) is not None:
+            if len(read) > 1 and (loops := self.filter_loops()):
+                self.unroll_filter(loops, width)
+                return
+        self.vectorize(width)
+
+    def vectorize(self, width: int) -> None:
+        """Vectors along memory: columns, or in every nest of one row or of several."""
+        reductions = [node for node in self.ast.toposort() if node.op is Ops.REDUCE]
+        if (columns := self.columns(stores(self.ast)[0])) is not None:
             self.vectorize_columns(columns, width)
             return
         plain = partial(self.vectorize_nests, reductions, width)
@@ -90,23 +94,47 @@ class Streamer(Pooler):
                     self.vectorize_output(loop, width, has_reduction=len(reductions) == 1)
                 break
 
-    def unroll_filter(self) -> None:
-        """Unroll the row of a filter, and some rows of results beside each other: they share what
-        they load of it, and none waits for its own last step.
+    def filter_loops(self) -> list[UOp]:
+        """The loops of a filter, of which one is unrolled, the innermost first; none where that is
+        long, or no loop of the filter.
         """
         reduction = next(node for node in self.ast.toposort() if node.op is Ops.REDUCE)
-        index = stores(self.ast)[0].src[1]
         inner = loop_order(self.ast)[-1]
         if inner not in reduction.src[1:] or inner.vmax >= UNROLLED:
-            return
-        self.move(OptOps.UNROLL, inner, 0)
+            return []
+        others = [loop for loop in reduction.src[1:] if loop is not inner]
+        return [inner, *(loop for loop in others if loop.vmax < UNROLLED)]
+
+    def unroll_filter(self, loops: Sequence[UOp], width: int) -> None:
+        """Unroll one of `loops`. Which one changes how sums are rounded, so captured and short
+        kernels unroll the same one as others.
+        """
+        before, given, is_short = self.ast, self.given, self.is_short
+        made: dict[UOp, UOp] = {}
+
+        def unroll(loop: UOp) -> None:
+            self.unroll_along(loop, width)
+            made[self.ast] = loop
+
+        self.given, self.is_short = frozenset(), False
+        choose(self, [partial(unroll, loop) for loop in loops])
+        self.given, self.is_short = given, is_short
+        if given or is_short:
+            best, self.ast = made[self.ast], before
+            self.unroll_along(best, width)
+
+    def unroll_along(self, loop: UOp, width: int) -> None:
+        """Unroll a loop of a filter, and some rows of results beside each other: they share what
+        they load of it, and none waits for its own last step.
+        """
+        index = stores(self.ast)[0].src[1]
+        self.move(OptOps.UNROLL, loop, 0)
         rows = [loop for loop in self.outputs() if stride_of(index, loop) != 1]
-        if not rows or rows[-1].extent.op is not Ops.CONST:
-            return
-        extent = rows[-1].extent.arg
-        count = next((count for count in range(ROWS[0], 2, -1) if extent % count == 0), FEW_ROWS)
-        if extent > 1:
-            self.overlap_to(rows[-1], min(count, extent))
+        if rows and rows[-1].extent.op is Ops.CONST and rows[-1].extent.arg > 1:
+            extent = rows[-1].extent.arg
+            counts = (count for count in range(ROWS[0], 2, -1) if extent % count == 0)
+            self.overlap_to(rows[-1], min(next(counts, FEW_ROWS), extent))
+        self.vectorize(width)
 
     def columns(self, store: UOp) -> UOp | None:
         """The loop whose iterations lie side by side in all that is loaded and stored, if scratch
