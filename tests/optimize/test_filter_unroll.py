@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from tests.optimize.kernels import buffer, conv2d, kernel
+from tests.schedule.plans import kernel_of
 from tilegrad import Tensor, jit
 from tilegrad.ir import Axis, Ops
-from tilegrad.optimize.heuristic import heuristic
+from tilegrad.optimize.heuristic import heuristic, short_shape
 from tilegrad.optimize.model import estimate
 from tilegrad.optimize.opt import Opt, OptOps
 from tilegrad.optimize.opts import apply_opts
@@ -69,3 +72,16 @@ def test_a_captured_convolution_of_picked_images_rounds_as_the_eager_one(channel
     captured = jit(step)
     for each in expected:
         np.testing.assert_array_equal(captured().numpy(), each)
+
+
+@pytest.mark.parametrize("stride", [1, 2])
+def test_rows_of_a_filter_are_unrolled_where_results_share_what_they_read(stride: int) -> None:
+    """Of a depthwise convolution, whose unrolled results lie below each other: the loop over the
+    rows of the filter, in short kernels as well.
+    """
+    x, w = Tensor.empty(1, 64, 24, 24).realize(), Tensor.empty(64, 1, 7, 7).realize()
+    target = replace(TARGET, vector_bytes=64, registers=32)
+    ast = kernel_of(x.conv2d(w, stride=stride, padding=3, groups=64), target)
+    for found in (heuristic(ast, target), list(short_shape(ast, target)[0].arg.opts)):
+        assert Opt(OptOps.UNROLL, 0, 0) in found
+        assert Opt(OptOps.UNROLL, 1, 0) not in found

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from tests.optimize.test_rows import loop
-from tests.schedule.plans import kernel_of
+from tests.schedule.plans import kernel_of, kernels, plan
 from tilegrad import Context, Tensor
 from tilegrad.base.dtype import dtypes
 from tilegrad.base.trace import recording
@@ -86,3 +86,32 @@ def test_a_few_columns_are_unrolled_without_lanes() -> None:
     kernel = start(kernel_of(x.avg_pool2d(2, 3), target), target)
     program = to_program(kernel, target, heuristic(kernel, target))[1]
     assert [node.extent.arg for node in program if node.op is Ops.RANGE] == [4 * 66 * 3]
+
+
+def test_added_rows_go_all_along_their_pages_before_the_next() -> None:
+    """Eight rows of 4 KiB at a time, or as many as divide their number, instead of a vector of each
+    of all 220: with masks, and without them where vectors do not divide a row.
+    """
+    rows = Tensor(np.arange(220) % 400).realize()
+    for columns, has_mask in ((1024, True), (1021, True), (1021, False)):
+        nbytes = 64 if has_mask else 16
+        target = Target("wide", vector_bytes=nbytes, registers=16, threads=0, has_mask=has_mask)
+        x, y = (Tensor.empty(n, columns).realize() for n in (400, 220))
+        ast = kernels(plan(x.index_add(0, rows, y), target=target))[-1].ast
+        assert ast is not None
+        opts = heuristic(start(ast, target), target)
+        assert [opt.arg for opt in opts if opt.op is OptOps.TILE] == [5]
+        lanes = max(opt.arg for opt in opts if opt.op is OptOps.UPCAST)
+        assert lanes >= nbytes // 4
+        assert (opts[0].op is OptOps.PADTO) == (columns % lanes > 0)
+
+
+def test_rows_are_added_in_order_whatever_their_tile() -> None:
+    """Sums by row, with rows that come more than once and columns that vectors do not divide."""
+    random = np.random.default_rng(3)
+    x, y = (random.standard_normal((n, 301), dtype=np.float32) for n in (24, 352))
+    rows = random.integers(0, 24, 352)
+    expected = x.copy()
+    np.add.at(expected, rows, y)
+    found = Tensor(x).realize().index_add(0, Tensor(rows).realize(), Tensor(y).realize())
+    np.testing.assert_allclose(found.numpy(), expected, rtol=1e-4, atol=1e-4)

@@ -11,6 +11,7 @@ from tilegrad.ir.op import Axis, Ops
 from tilegrad.ir.queries import stride_of
 from tilegrad.ir.uop import UOp, prod
 from tilegrad.ir.vector_lanes import MOST_LOADS
+from tilegrad.optimize.amounts import lane_amount, padded_amount, reduction_amount
 from tilegrad.optimize.choice import choose
 from tilegrad.optimize.facts import (
     FEW_ROWS,
@@ -18,9 +19,7 @@ from tilegrad.optimize.facts import (
     ROWS,
     UNROLLED,
     has_functions,
-    is_mostly_used,
     padded_to,
-    power_below,
     power_in,
     stores,
 )
@@ -52,11 +51,15 @@ class Streamer(Pooler):
         if padded is not None:
             read = [node for node in reductions[0].src[0].toposort() if node.op is Ops.LOAD]
             self.stage_slice(padded.extent.arg)
-            if len(read) > 1:
-                self.unroll_filter()
-            reductions = [node for node in self.ast.toposort() if node.op is Ops.REDUCE]
-            store = stores(self.ast)[0]
-        if (columns := self.columns(store)) is not None:
+            if len(read) > 1 and (loops := self.filter_loops()):
+                self.unroll_filter(loops, width)
+                return
+        self.vectorize(width)
+
+    def vectorize(self, width: int) -> None:
+        """Vectors along memory: columns, or in every nest of one row or of several."""
+        reductions = [node for node in self.ast.toposort() if node.op is Ops.REDUCE]
+        if (columns := self.columns(stores(self.ast)[0])) is not None:
             self.vectorize_columns(columns, width)
             return
         plain = partial(self.vectorize_nests, reductions, width)
@@ -91,23 +94,47 @@ class Streamer(Pooler):
                     self.vectorize_output(loop, width, has_reduction=len(reductions) == 1)
                 break
 
-    def unroll_filter(self) -> None:
-        """Unroll the row of a filter, and some rows of results beside each other: they share what
-        they load of it, and none waits for its own last step.
+    def filter_loops(self) -> list[UOp]:
+        """The loops of a filter, of which one is unrolled, the innermost first; none where that is
+        long, or no loop of the filter.
         """
         reduction = next(node for node in self.ast.toposort() if node.op is Ops.REDUCE)
-        index = stores(self.ast)[0].src[1]
         inner = loop_order(self.ast)[-1]
         if inner not in reduction.src[1:] or inner.vmax >= UNROLLED:
-            return
-        self.move(OptOps.UNROLL, inner, 0)
+            return []
+        others = [loop for loop in reduction.src[1:] if loop is not inner]
+        return [inner, *(loop for loop in others if loop.vmax < UNROLLED)]
+
+    def unroll_filter(self, loops: Sequence[UOp], width: int) -> None:
+        """Unroll one of `loops`. Which one changes how sums are rounded, so captured and short
+        kernels unroll the same one as others.
+        """
+        before, given, is_short = self.ast, self.given, self.is_short
+        made: dict[UOp, UOp] = {}
+
+        def unroll(loop: UOp) -> None:
+            self.unroll_along(loop, width)
+            made[self.ast] = loop
+
+        self.given, self.is_short = frozenset(), False
+        choose(self, [partial(unroll, loop) for loop in loops])
+        self.given, self.is_short = given, is_short
+        if given or is_short:
+            best, self.ast = made[self.ast], before
+            self.unroll_along(best, width)
+
+    def unroll_along(self, loop: UOp, width: int) -> None:
+        """Unroll a loop of a filter, and some rows of results beside each other: they share what
+        they load of it, and none waits for its own last step.
+        """
+        index = stores(self.ast)[0].src[1]
+        self.move(OptOps.UNROLL, loop, 0)
         rows = [loop for loop in self.outputs() if stride_of(index, loop) != 1]
-        if not rows or rows[-1].extent.op is not Ops.CONST:
-            return
-        extent = rows[-1].extent.arg
-        count = next((count for count in range(ROWS[0], 2, -1) if extent % count == 0), FEW_ROWS)
-        if extent > 1:
-            self.overlap_to(rows[-1], min(count, extent))
+        if rows and rows[-1].extent.op is Ops.CONST and rows[-1].extent.arg > 1:
+            extent = rows[-1].extent.arg
+            counts = (count for count in range(ROWS[0], 2, -1) if extent % count == 0)
+            self.overlap_to(rows[-1], min(next(counts, FEW_ROWS), extent))
+        self.vectorize(width)
 
     def columns(self, store: UOp) -> UOp | None:
         """The loop whose iterations lie side by side in all that is loaded and stored, if scratch
@@ -185,9 +212,9 @@ class Streamer(Pooler):
             extent = loop.extent.arg
             rows = self.rows(reduction) if extent >= width and is_alone else []
             vectors = 1 if rows else 4 if len(reduction.src) == 2 else 2
-            amount = _lane_amount(extent, width, vectors, has_mask=self.target.has_mask)
+            amount = lane_amount(extent, width, vectors, has_mask=self.target.has_mask)
             if vectors == 4 and amount <= width < extent and self.target.has_mask:
-                amount = _reduction_amount(extent, width)
+                amount = reduction_amount(extent, width)
             if amount > 1:
                 self.split_to(loop, OptOps.UNROLL, amount, is_shared=False)
             for axis, count in rows:
@@ -215,7 +242,7 @@ class Streamer(Pooler):
                 amounts = [count * width for count in (4, 2, 1)] + [width // 2, width // 4]
                 amount = next((each for each in amounts if each > 1 and extent % each == 0), 1)
                 if amount < width <= extent and self.target.has_mask:
-                    amount = _padded_amount(extent, width)
+                    amount = padded_amount(extent, width)
                 if amount > 1:
                     self.split_to(loop, OptOps.UPCAST, amount, is_shared=False)
                 return
@@ -227,7 +254,7 @@ class Streamer(Pooler):
         extent = loop.extent.arg
         # Picking elements takes the registers of its positions, and loads that nothing speeds up.
         vectors = 1 if _is_picked(self.ast, loop) else 4
-        amount = _lane_amount(extent, width, vectors, has_mask=self.target.has_mask)
+        amount = lane_amount(extent, width, vectors, has_mask=self.target.has_mask)
         if self.is_short_and_gated(loop, width):
             self.split_to(loop, OptOps.UPCAST, padded_to(extent, width), is_shared=False)
             return
@@ -246,7 +273,7 @@ class Streamer(Pooler):
             self.vectorize_results(loop, width, amount)
             return
         if not self.is_plain() and self.target.has_mask and extent % width and amount == width:
-            amount = _padded_amount(extent, width)
+            amount = padded_amount(extent, width)
         if amount > 1:
             shapes: list[Callable[[], object]] = []
             shapes.append(partial(self.split_to, loop, OptOps.UPCAST, amount))
@@ -267,12 +294,26 @@ class Streamer(Pooler):
         amounts = [amount, *self.amounts(loop, width), *whole]
         splits = [partial(self.split_to, loop, OptOps.UPCAST, each) for each in amounts]
         masked = partial(choose, self, list(dict(zip(amounts, splits)).values()), share=1.0)
+        if self.is_scattered():
+            choose(self, [masked, partial(self.tile_scattered, masked)], share=1.0)
+            return
         is_row = width < extent <= UNROLLED * width and extent % width > 0
         if not is_row or self.has_loops():
             masked()
             return
         apart = [partial(each, loop, width) for each in (self.unroll_row, self.overlap_to)]
         choose(self, [partial(choose, self, apart, share=1.0), masked])
+
+    def tile_scattered(self, vectorize: Callable[[], object]) -> None:
+        """Rows that are added to others, some at a time with all of their vectors: a vector of each
+        of all rows would be on another page each time.
+        """
+        vectorize()
+        loops = [loop for loop in loop_order(self.ast) if loop.axis is Axis.REDUCE]
+        if len(loops) == 1:
+            divisors = range(ROWS[0], 1, -1)
+            count = next((n for n in divisors if loops[0].extent.divisor % n == 0), 1)
+            self.move(OptOps.TILE, loops[0], count)
 
     def unroll_row(self, loop: UOp, width: int) -> None:
         """All vectors of a short row in one iteration: it is known then where the last one begins,
@@ -325,7 +366,8 @@ class Streamer(Pooler):
         slices = min(self.operations() // worth, self.target.threads or 1)
         most = width * self.target.registers // 2
         wanted = [width, 4 * width, most, padded_to(extent, width)]
-        if not self.target.has_mask:
+        if not (self.target.has_mask or self.is_scattered()):
+            # Lanes of padding are branches, but what is added to cannot overlap.
             wanted = [amount for amount in wanted if extent % amount == 0]
         limit = min(most, padded_to(extent, width) if slices < 2 else 2 * extent // slices)
         return [amount for amount in wanted if amount <= limit]
@@ -441,50 +483,3 @@ def _widest(ast: UOp) -> DType:
     dtypes_used = [node.dtype for node in ast.toposort() if node.op in (Ops.LOAD, Ops.REDUCE)]
     dtypes_used += [node.value.dtype for node in stores(ast)]
     return max(dtypes_used, key=lambda dtype: dtype.itemsize)
-
-
-def _reduction_amount(extent: int, width: int) -> int:
-    """Elements of a reduction per iteration: all of them, or as many vectors as pad little. Only
-    the last vector has a mask.
-    """
-    whole = padded_to(extent, width)
-    if whole <= UNROLLED * width:
-        return whole
-    amounts = (count * width for count in (4, 2))
-    fits = (each for each in amounts if is_mostly_used(extent, each))
-    return next(fits, width)
-
-
-def _padded_amount(extent: int, width: int) -> int:
-    """Several vectors for an iteration, where little of the axis is padding then, else one."""
-    wide = (4 * width, 2 * width)
-    return next((each for each in wide if is_mostly_used(extent, each)), width)
-
-
-def _lane_amount(extent: int, width: int, vectors: int, *, has_mask: bool) -> int:
-    """Elements per iteration: as many whole vectors as divide the extent, the whole extent masked,
-    or one padded vector.
-    """
-    for count in range(vectors, 0, -1):
-        if extent % (count * width) == 0 and count & (count - 1) == 0:
-            return count * width
-    padded = -(-extent // width) * width
-    if has_mask and width < extent <= vectors * width:
-        return padded
-    if has_mask and extent >= LONG * vectors * width:
-        return vectors * width
-    if extent >= width:
-        half = width // 2
-        if extent < 4 * width and half > 1 and extent % half == 0:
-            return half
-        return width
-    power = power_below(extent)
-    return (
-        extent
-        if extent == power
-        else power
-        if extent % power == 0
-        else power * 2
-        if power * 2 <= 2 * extent and extent > 2
-        else 1
-    )
