@@ -20,7 +20,7 @@ from tests.optimize.kernels import (
     program,
     run,
 )
-from tilegrad import Tensor
+from tilegrad import Context, Tensor
 from tilegrad.base.dtype import DType, dtypes
 from tilegrad.device.nv import nv_target
 from tilegrad.hardware import amd_target
@@ -111,6 +111,49 @@ def test_an_epilogue_is_exchanged_and_rows_may_be_gated() -> None:
     wanted = np.maximum(a.astype(int) @ b.astype(int) + c.astype(int), 0) + sums
     assert np.array_equal(found, wanted)
     assert shuffles(program(kernel(product(72, 32, 64), target=target), None, target))
+
+
+# What is loaded behind a product: a matrix that is added to the results.
+
+
+def with_residual(rows: int, terms: int, columns: int, dtype: DType = HALF) -> UOp:
+    return product(rows, terms, columns, dtype, dtype) + buffer(2, rows, columns, dtype=dtype)
+
+
+@pytest.mark.parametrize(("target", "unit", "sizes"), CASES)
+def test_a_warp_loads_whole_sectors_of_a_residual(
+    target: Target, unit: str, sizes: tuple[int, int, int]
+) -> None:
+    """Loads of 16 bits asked for half of each, and for the other half by the next load."""
+    found = program(kernel(with_residual(*sizes), target=target), None, target)
+    loads = [
+        node
+        for node in found
+        if node.op is Ops.LOAD and node.src[0].op is Ops.DEFINE_GLOBAL and node.src[0].arg == 3
+    ]
+    assert loads and all(node.dtype.lanes == 4 for node in loads)
+    assert count(found, 1).sector_use == 1.0
+
+
+@pytest.mark.parametrize("sizes", SIZES, ids=str)
+@pytest.mark.parametrize("target", [nv_target("sm_80"), METAL], ids=["sm_80", "METAL"])
+def test_a_residual_is_added_where_it_belongs(sizes: tuple[int, int, int], target: Target) -> None:
+    rows, terms, columns = sizes
+    a, b = integers(rows, terms, seed=0), integers(terms, columns, seed=1)
+    c = integers(rows, columns, seed=2)
+    found = run(with_residual(*sizes), {0: a, 1: b, 2: c}, None, target).reshape(rows, columns)
+    assert np.array_equal(found, a.astype(int) @ b.astype(int) + c.astype(int))
+
+
+@pytest.mark.parametrize("kind", ["NVSIM80", "CUDA", "METAL"])
+def test_texts_add_a_residual_where_it_belongs(kind: str) -> None:
+    """PTX by the tests' interpreter, the others as C++."""
+    if kind in SHIMS and not SHIMS[kind].is_here:
+        pytest.skip("no C++ compiler is here")
+    a, b, c = integers(64, 32, seed=3), integers(32, 64, seed=4), integers(64, 64, seed=5)
+    with shimmed(kind) if kind in SHIMS else Context(DEVICE=simulated(kind)):
+        found = (Tensor(a).realize() @ Tensor(b).realize() + Tensor(c).realize()).numpy()
+    assert np.array_equal(found, a.astype(int) @ b.astype(int) + c.astype(int))
 
 
 @pytest.mark.parametrize("dtype", ["half", "bfloat16"])

@@ -1,4 +1,4 @@
-"""Lanes exchange what they store, so that a warp stores whole sectors of memory.
+"""Lanes exchange what they store and load, so that a warp asks for whole sectors of memory.
 
 Lanes of a matrix unit hold two neighbouring results each, and four lanes those of a row. Of 16 bits
 that is half of a sector: memory moves 32 bytes for each 16. The other half is what the same lanes
@@ -8,7 +8,8 @@ elements of the first half, and the other four of the second.
 One store, one SHUFFLE and three choices take the place of two stores: three more instructions of a
 warp. A multiprocessor starts four in a cycle. Eight sectors less cross to the second-level cache,
 which takes five cycles for them (A100: 5,120 bytes a cycle for 108 multiprocessors, by its maker's
-white paper).
+white paper). Loads behind a product, of a residual or of a mask, are those of the results: they are
+exchanged the same way, each lane loads for both.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from tilegrad.base.dtype import AddressSpace, Pointer, dtypes
+from tilegrad.base.dtype import AddressSpace, DType, Pointer, dtypes
 from tilegrad.ir.op import Axis, Ops
 from tilegrad.ir.rules import shared_terms, simplify
 from tilegrad.ir.uop import UOp
@@ -28,14 +29,19 @@ __all__ = ["fill_sectors"]
 # Bytes that lanes exchange at a time, and the sizes of elements that make such a word.
 _WORD, _SIZES = 4, (2, 4)
 _LANES = (Axis.LOCAL, Axis.GROUP)
+_LOOPS = (Axis.LOOP, Axis.REDUCE)
 
 
 def fill_sectors(ast: UOp, target: Target) -> UOp:
-    """`ast` with stores of whole sectors where lanes of a warp can exchange what they store.
+    """`ast` with stores and loads of whole sectors where lanes of a warp can exchange them.
 
     before   STORE(a, i + l*2, x), STORE(a, i + l*2 + 8, y)      x, y: half.vec(2), l: a lane's bit
     after    z = SHUFFLE(l ? x : y)
              STORE(a, i + l*8, l ? (z, y) : (x, z))
+
+    before   x = LOAD(a, i + l*2), y = LOAD(a, i + l*2 + 8)
+    after    (u, v) = LOAD(a, i + l*8), z = SHUFFLE(l ? u : v)
+             x = l ? z : u, y = l ? v : z
     """
     if not target.shuffle_lanes or target.has_vectors:
         return ast
@@ -43,13 +49,14 @@ def fill_sectors(ast: UOp, target: Target) -> UOp:
     bits = _bits(ast, nodes, target.shuffle_lanes)
     if not bits:
         return ast
-    users = Counter(source for node in nodes for source in node.src if source.op is Ops.STORE)
+    ast, every = _with_loads(ast, nodes, bits, target)
+    users = Counter(source for node in every for source in node.src if source.op is Ops.STORE)
     done: dict[UOp, UOp] = {}
-    for node in nodes:
+    for node in every:
         src = [done[source] for source in node.src]
         if sum(source.op is Ops.STORE for source in src) > 1:
             own = [done[source] for source in node.src if users[source] == 1]
-            exchanged = _exchanged(own, bits, target)
+            exchanged = _joined_pairs(own, bits, target)
             src = list(dict.fromkeys(exchanged.get(source, source) for source in src))
         done[node] = node.over(tuple(src))
     return done[ast]
@@ -68,17 +75,39 @@ def _bits(ast: UOp, nodes: Iterable[UOp], warp: int) -> list[UOp]:
     return found if is_warp else []
 
 
-class _Slice(NamedTuple):
-    """A store of a vector: its first index by bit, the constant in it, and what all share."""
+def _with_loads(
+    ast: UOp, nodes: Iterable[UOp], bits: Sequence[UOp], target: Target
+) -> tuple[UOp, Iterable[UOp]]:
+    """The kernel with loads exchanged, and its nodes. Those of loops stay: where lanes differ in
+    how often they run one, none may wait for another.
+    """
+    loads = [
+        node
+        for node in nodes
+        if node.op is Ops.LOAD and all(each.axis not in _LOOPS for each in node.ranges)
+    ]
+    made = _joined_pairs(loads, bits, target)
+    if not made:
+        return ast, nodes
+    done: dict[UOp, UOp] = {}
+    for node in nodes:
+        # What replaces a load needs no replacement: addresses hold none of these.
+        done[node] = made.get(node) or node.over(tuple(done[source] for source in node.src))
+    return done[ast], done[ast].toposort()
 
-    store: UOp
+
+class _Slice(NamedTuple):
+    """A store or load of a vector: its first index by bit, the constant in it, what all share."""
+
+    node: UOp
+    dtype: DType
     by_bit: list[int]
     offset: int
     rest: dict[UOp, int]
 
     @property
     def lanes(self) -> int:
-        return self.store.value.dtype.lanes
+        return self.dtype.lanes
 
     @property
     def neighbour(self) -> int:
@@ -94,28 +123,34 @@ class _Slice(NamedTuple):
         return run
 
 
-def _exchanged(effects: Sequence[UOp], bits: Sequence[UOp], target: Target) -> dict[UOp, UOp]:
-    """The stores that come in place of some of `effects`: one for two."""
+def _joined_pairs(accesses: Sequence[UOp], bits: Sequence[UOp], target: Target) -> dict[UOp, UOp]:
+    """What comes in place of some stores or loads: one for two."""
     groups: dict[tuple[object, ...], dict[int, _Slice]] = {}
-    for node in effects:
+    for node in accesses:
         if (found := _read(node, bits, target)) is not None:
-            pointer, _, value, *gate = node.src
-            key = (pointer, value.dtype, *gate, tuple(found.by_bit), frozenset(found.rest.items()))
+            same = (node.src[0], found.dtype, *_gates(node))
+            key = (*same, tuple(found.by_bit), frozenset(found.rest.items()))
             groups.setdefault(key, {})[found.offset] = found
     made: dict[UOp, UOp] = {}
     for group in groups.values():
         for offset in sorted(group):
             first, second = group[offset], group.get(offset + group[offset].run)
-            if second is not None and first.store not in made and offset % (2 * first.lanes) == 0:
-                made |= dict.fromkeys((first.store, second.store), _joined(first, second, bits))
+            if second is not None and first.node not in made and offset % (2 * first.lanes) == 0:
+                join = _joined if first.node.op is Ops.STORE else _joined_loads
+                made |= zip((first.node, second.node), join(first, second, bits), strict=True)
     return made
 
 
+def _gates(node: UOp) -> tuple[UOp, ...]:
+    """What says whether a store or load is made, and of a load, what else it gives."""
+    return node.src[3:] if node.op is Ops.STORE else node.src[2:]
+
+
 def _read(node: UOp, bits: Sequence[UOp], target: Target) -> _Slice | None:
-    """What a store to global memory says, if a warp fills half of a sector by it or less."""
-    if node.op is not Ops.STORE or node.arg is not None:
+    """What an access to global memory says, if a warp fills half of a sector by it or less."""
+    if node.op not in (Ops.STORE, Ops.LOAD) or node.arg is not None:
         return None
-    pointer, value = node.src[0].dtype, node.value.dtype
+    pointer, value = node.src[0].dtype, node.value.dtype if node.op is Ops.STORE else node.dtype
     if not isinstance(pointer, Pointer) or pointer.space is not AddressSpace.GLOBAL:
         return None
     is_words = value.is_float and value.itemsize in _SIZES and value.nbytes % _WORD == 0
@@ -125,42 +160,66 @@ def _read(node: UOp, bits: Sequence[UOp], target: Target) -> _Slice | None:
     if found is None or found[0].count(value.lanes) != 1:
         return None
     by_bit, (offset,), rest = found
-    each = _Slice(node, by_bit, offset, rest)
+    each = _Slice(node, value, by_bit, offset, rest)
     if each.run * value.itemsize >= target.sector_bytes:
         return None
-    # Lanes that exchange must agree on whether they store.
-    if any(bits[each.neighbour] in gate.ranges for gate in node.src[3:]):
+    # Lanes that exchange must agree on whether they do.
+    if any(bits[each.neighbour] in gate.ranges for gate in _gates(node)):
         return None
     starts = [step for step in by_bit if step != value.lanes]
     starts += [scale * term.divisor for term, scale in rest.items()]
     return None if any(start % (2 * value.lanes) for start in starts) else each
 
 
-def _joined(first: _Slice, second: _Slice, bits: Sequence[UOp]) -> UOp:
-    """The store of both: a lane whose bit is not set has the first."""
-    at, dtype = first.neighbour, first.store.value.dtype
+def _joined(first: _Slice, second: _Slice, bits: Sequence[UOp]) -> tuple[UOp, UOp]:
+    """The store of both, twice: a lane whose bit is not set has the first."""
+    at, dtype = first.neighbour, first.dtype
     bit = bits[at]
     is_second = bit.ne(0)
     low: list[UOp] = []
     high: list[UOp] = []
-    for own, next_own in zip(_words(first.store), _words(second.store), strict=True):
+    for own, next_own in zip(_words(first.node.value), _words(second.node.value), strict=True):
         other = UOp(Ops.SHUFFLE, own.dtype, (is_second.where(own, next_own),), 1 << at)
         low.append(is_second.where(other, own))
         high.append(is_second.where(next_own, other))
-    lanes = _WORD // dtype.itemsize
-    values = [
-        word.bitcast(dtype.scalar.vec(lanes)).gep(lane)
-        for word in (*low, *high)
-        for lane in range(lanes)
-    ]
-    pointer, index, _, *gate = first.store.src
+    pointer, index, _, *gate = first.node.src
     begin = simplify(index + bit * (first.run - first.lanes))
-    return pointer.store(begin, UOp.stack(values), *gate)
+    store = pointer.store(begin, _vector((*low, *high), dtype), *gate)
+    return store, store
 
 
-def _words(store: UOp) -> list[UOp]:
-    """What is stored, as numbers of 32 bits."""
-    value = store.value
+def _joined_loads(first: _Slice, second: _Slice, bits: Sequence[UOp]) -> tuple[UOp, UOp]:
+    """Both values of one load: a lane whose bit is not set loads the first's, of two lanes."""
+    at, dtype = first.neighbour, first.dtype
+    bit = bits[at]
+    is_second = bit.ne(0)
+    pointer, index, *rest = first.node.src
+    if rest:
+        # What lanes have that do not load.
+        rest[0] = UOp.stack([rest[0].gep(lane) for lane in range(dtype.lanes)] * 2)
+    begin = simplify(index + bit * (first.run - first.lanes))
+    both = UOp(Ops.LOAD, dtype.scalar.vec(2 * dtype.lanes), (pointer, begin, *rest))
+    words = _words(both)
+    half = len(words) // 2
+    left: list[UOp] = []
+    right: list[UOp] = []
+    for low, high in zip(words[:half], words[half:], strict=True):
+        other = UOp(Ops.SHUFFLE, low.dtype, (is_second.where(low, high),), 1 << at)
+        left.append(is_second.where(other, low))
+        right.append(is_second.where(high, other))
+    return _vector(left, dtype), _vector(right, dtype)
+
+
+def _vector(words: Iterable[UOp], dtype: DType) -> UOp:
+    """Numbers of 32 bits as elements of `dtype`, a word's in their order."""
+    lanes = _WORD // dtype.itemsize
+    return UOp.stack(
+        [word.bitcast(dtype.scalar.vec(lanes)).gep(lane) for word in words for lane in range(lanes)]
+    )
+
+
+def _words(value: UOp) -> list[UOp]:
+    """A vector as numbers of 32 bits."""
     lanes = _WORD // value.dtype.itemsize
     return [
         UOp.stack([value.gep(at + lane) for lane in range(lanes)]).bitcast(dtypes.uint32)
