@@ -42,8 +42,8 @@ def lane_axes(ast: UOp, lanes_of: LanesOf, gather_bytes: int) -> dict[UOp, int]:
         for axis in node.index.ranges:
             if axis.axis in UNROLLED and axis.extent.op is Ops.CONST:
                 score[axis] = score.get(axis, 0) + _gain(node, axis) * _weight(node)
-    sized = _Sized(nodes)
-    width = {axis: sized.lane_count(axis, lanes_of, gather_bytes) for axis in score}
+    sizes = _LaneSizes(nodes)
+    width = {axis: sizes.lane_count(axis, lanes_of, gather_bytes) for axis in score}
     chosen: dict[UOp, int] = {}
     # The score times the width: half as many lanes are worth half.
     for axis in sorted(score, key=lambda axis: (-score[axis] * width[axis], axis.number)):
@@ -83,10 +83,10 @@ def lane_count(ast: UOp, axis: UOp, lanes_of: LanesOf, gather_bytes: int) -> int
     """The number of lanes: the largest power of two that divides the extent and fits a vector of
     the widest dtype on this axis.
     """
-    return _Sized(ast.toposort()).lane_count(axis, lanes_of, gather_bytes)
+    return _LaneSizes(ast.toposort()).lane_count(axis, lanes_of, gather_bytes)
 
 
-class _Sized:
+class _LaneSizes:
     """The values of a kernel whose dtypes say how many lanes there are."""
 
     def __init__(self, nodes: Iterable[UOp]):

@@ -23,6 +23,7 @@ __all__ = [
     "is_never_joined",
     "is_update",
     "join_updates",
+    "kernel_ranges",
 ]
 
 # Tuning, worth shown by `bench/rows.py`, steps of training with Adam.
@@ -71,7 +72,7 @@ def is_never_joined(ast: UOp) -> bool:
     another one.
     """
     loads = loads_of(ast)
-    return has_reductions(ast) and _reuses(loads, _ranges(ast))
+    return has_reductions(ast) and _reuses(loads, kernel_ranges(ast))
 
 
 def join_updates(first: Update, second: Update, most_buffers: int) -> Update | None:
@@ -91,8 +92,8 @@ def join_updates(first: Update, second: Update, most_buffers: int) -> Update | N
         or len(buffers) > most_buffers
     ):
         return None
-    ranges = _ranges(first.ast)
-    others = _ranges(second.ast)
+    ranges = kernel_ranges(first.ast)
+    others = kernel_ranges(second.ast)
     # One stores along an axis that the other reduces: it is no loop of both.
     if [(loop.src, loop.axis) for loop in ranges] != [(loop.src, loop.axis) for loop in others]:
         return None
@@ -151,7 +152,8 @@ def _beside_reductions(b: UOp, a: UOp) -> set[UOp]:
     return found.difference(*(reduction.toposort() for reduction in reductions))
 
 
-def _ranges(ast: UOp) -> list[UOp]:
+def kernel_ranges(ast: UOp) -> list[UOp]:
+    """The ranges of a kernel, in its order."""
     position = {number: rank for rank, number in enumerate(ast.arg.order)}
     found = nodes_of(ast, Ops.RANGE)
     return sorted(found, key=lambda node: position[node.number])

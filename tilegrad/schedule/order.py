@@ -13,7 +13,14 @@ from tilegrad.ir.op import Axis, Ops
 from tilegrad.ir.slices import is_number, offset_number, renamed
 from tilegrad.ir.uop import UOp
 from tilegrad.schedule.items import BufferSpec
-from tilegrad.schedule.join import MOST_BUFFERS, Update, has_reductions, is_update, join_updates
+from tilegrad.schedule.join import (
+    MOST_BUFFERS,
+    Update,
+    has_reductions,
+    is_update,
+    join_updates,
+    kernel_ranges,
+)
 from tilegrad.schedule.loop_steps import Loop
 from tilegrad.schedule.versions import Versions
 from tilegrad.target import Target, slices_of
@@ -287,9 +294,9 @@ def join_items(
     of a buffer.
     """
     result: list[UnorderedItem] = []
-    kinds = _Kinds()
+    facts = _JoiningFacts()
     for item in order:
-        host = _host(item, result, targets[item.device], bytes_of, kinds)
+        host = _host(item, result, targets[item.device], bytes_of, facts)
         if host is None:
             result.append(item)
             continue
@@ -315,18 +322,39 @@ def join_items(
     return result
 
 
-class _Kinds:
+class _JoiningFacts:
     """What is asked of a kernel each time that another one may join it, found once."""
 
     def __init__(self) -> None:
         self._reduces: dict[UOp, bool] = {}
         self._is_whole: dict[UOp, bool] = {}
+        self._loops: dict[UOp, tuple[tuple[int | None, Axis], ...]] = {}
 
     def reduces(self, ast: UOp) -> bool:
         """Whether the kernel has a reduction."""
         found = self._reduces.get(ast)
         if found is None:
             found = self._reduces[ast] = has_reductions(ast)
+        return found
+
+    def have_other_loops(self, one: UOp, other: UOp) -> bool:
+        """Whether two kernels have loops of other extents, so that they cannot be joined."""
+        mine, theirs = self._loops_of(one), self._loops_of(other)
+        if mine == theirs:
+            return False
+        return len(mine) != len(theirs) or any(
+            loop != beside and None not in (loop[0], beside[0])
+            for loop, beside in zip(mine, theirs, strict=True)
+        )
+
+    def _loops_of(self, ast: UOp) -> tuple[tuple[int | None, Axis], ...]:
+        """The extents of a kernel's loops, where they are numbers, and their axes."""
+        found = self._loops.get(ast)
+        if found is None:
+            found = self._loops[ast] = tuple(
+                (loop.extent.arg if loop.extent.op is Ops.CONST else None, loop.axis)
+                for loop in kernel_ranges(ast)
+            )
         return found
 
     def is_whole(self, item: UnorderedItem) -> bool:
@@ -359,16 +387,16 @@ def _host(
     earlier: list[UnorderedItem],
     target: Target,
     bytes_of: Callable[[int], int],
-    kinds: _Kinds,
+    facts: _JoiningFacts,
 ) -> tuple[int, Update, tuple[str | int, ...]] | None:
     """The nearest earlier kernel that `item` can join, both as one, and the numbers that change in
     both. An update joins another one, or the maker of a value that it takes; a reduction joins one
     with the same pass over memory.
     """
-    if not kinds.may_join(item):
+    if not facts.may_join(item):
         return None
     assert item.ast is not None
-    is_reduction = kinds.reduces(item.ast)
+    is_reduction = facts.reduces(item.ast)
     mine = Update(item.ast, [*item.written, *item.reads], len(item.written))
     touched = {*mine.buffers}
     for position in range(len(earlier) - 1, max(len(earlier) - _REACH, -1), -1):
@@ -376,8 +404,9 @@ def _host(
         if (
             other.ast is not None
             and other.device == item.device
-            and kinds.reduces(other.ast) is is_reduction
-            and (kinds.may_join(other) or (other.value in item.needs and kinds.is_whole(other)))
+            and facts.reduces(other.ast) is is_reduction
+            and not facts.have_other_loops(other.ast, item.ast)
+            and (facts.may_join(other) or (other.value in item.needs and facts.is_whole(other)))
         ):
             numbers = tuple(dict.fromkeys([*other.offset_names, *item.offset_names]))
             joined = join_updates(
