@@ -10,7 +10,7 @@ import pytest
 import tilegrad.torch as torch
 import tilegrad.torch.nn.functional as F
 from tests.engine.test_price import in_a_process
-from tilegrad import Context
+from tilegrad import Context, Tensor
 from tilegrad.tensor.handle import waiting
 from tilegrad.torch import nn
 
@@ -79,8 +79,15 @@ def nodes_of_triangles() -> list[int]:
     )
 
 
-@pytest.mark.parametrize("steps", [nodes_of_detached_choices, nodes_of_triangles])
-def test_steps_with_detached_indices_and_triangles_make_no_nodes(
+def nodes_of_transforms() -> list[int]:
+    weight = nn.Parameter(torch.ones(3, 8))
+    return _nodes_made([weight], lambda: Tensor.irfft(Tensor.rfft(weight)).square().mean())
+
+
+@pytest.mark.parametrize(
+    "steps", [nodes_of_detached_choices, nodes_of_triangles, nodes_of_transforms]
+)
+def test_steps_with_detached_indices_triangles_and_transforms_make_no_nodes(
     steps: Callable[[], list[int]],
 ) -> None:
     before, after = in_a_process(steps)
