@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 import tilegrad.torch as torch
-from tilegrad.base.errors import DTypeError
 import tilegrad.torch.nn.functional as F
+from tilegrad.base.errors import DTypeError
 from tilegrad.torch import nn
 from tilegrad.torch.nn.utils import parametrize
 

@@ -440,7 +440,7 @@ class Elementwise(Arithmetic):
         node = self.uop
         storage, path = self._alias or shared(self)
         is_detached = node.op is Ops.DETACH and not self._requires_grad
-        if not is_detached and node.op is not Ops.CONST and node.dtype.is_float:
+        if not is_detached and node.op is not Ops.CONST:
             node, path = UOp(Ops.DETACH, node.dtype, (node,)), extended(path, Ops.DETACH, None)
         detached = self._of(node, self.device, self._variables, False)
         detached._alias, detached._is_shared = (storage, path), self._is_shared

@@ -54,6 +54,7 @@ class LinearAlgebra(Decompositions):
         """
         return self._system("solve", other, lambda a, b: a._solved(b))
 
+    @templated
     @composed
     def solve_triangular(
         self, other: Self, *, upper: bool, left: bool = True, unitriangular: bool = False

@@ -66,6 +66,7 @@ class Fourier(LinearAlgebra):
 
     __slots__ = ()
 
+    @templated
     @composed
     def fft(self, n: int | None = None, dim: int = -1, norm: str | None = None) -> Self:
         """Discrete Fourier transform of complex numbers along `dim`: sum of x[k] exp(-2 pi i j k /
@@ -88,6 +89,7 @@ class Fourier(LinearAlgebra):
         """
         return self._over_axis("fft", n, dim, norm, is_inverse=False)
 
+    @templated
     @composed
     def ifft(self, n: int | None = None, dim: int = -1, norm: str | None = None) -> Self:
         """Inverse of `fft`.
@@ -132,6 +134,7 @@ class Fourier(LinearAlgebra):
         made = made._slice(2, 0, half).transpose(1, 2).reshape(*rows.shape[:-1], half, 2)
         return made.cast(rows.dtype).movedim(-2, axis)
 
+    @templated
     @composed
     def irfft(self, n: int | None = None, dim: int = -1, norm: str | None = None) -> Self:
         """The `n` real numbers whose `rfft` this is. The imaginary parts of the first and (for even
