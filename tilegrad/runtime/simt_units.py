@@ -61,8 +61,8 @@ def _products(
 
     out, kind = unit.dtype_out, np.float64 if unit.dtype_out.is_float else np.int64
     left, right, total = (
-        np.array([[held[row, column] for column in range(width)] for row in range(height)], kind)
-        for held, height, width in (
+        np.array([[known[row, column] for column in range(width)] for row in range(height)], kind)
+        for known, height, width in (
             (a, unit.m, unit.k), (b, unit.k, unit.n), (c, unit.m, unit.n),
         )
     )  # fmt: skip
