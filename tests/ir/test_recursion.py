@@ -138,7 +138,6 @@ BOUNDED = {
         ],
         KERNEL,
     ),
-    "schedule/region.py": {"_own": "sizes in pairs of sizes"},
     "schedule/scans.py": dict.fromkeys(["_joined", "in_slices"], "fewer parts each time"),
     "render/ptx_logic.py": {
         "_may_change": "a lane of a vector of lanes", "_value": "_MOST_ON_THE_WAY ops",
