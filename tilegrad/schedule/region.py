@@ -73,22 +73,31 @@ def region_of(
 
 
 def _own(value: Any, variables: dict[UOp, UOp]) -> Any:
-    """A node, or a size of it among others, with the numbers of `variables` in place of a graph's:
-    those that are new get the next ones.
+    """A leaf, a shape or an argument of a movement op, with the numbers of `variables` in place of
+    a graph's: those that are new get the next ones.
     """
-    if isinstance(value, tuple):
-        if any(isinstance(each, (UOp, tuple)) for each in value):
-            return tuple([_own(each, variables) for each in value])
+    if not isinstance(value, tuple):
+        return _own_size(value, variables)
+    if not any(isinstance(each, (UOp, tuple)) for each in value):
         return value
-    if not isinstance(value, UOp) or value.op is Ops.CONST:
-        return value
+    return tuple([
+        tuple([_own_size(size, variables) for size in each])
+        if isinstance(each, tuple)
+        else _own_size(each, variables)
+        for each in value
+    ])  # fmt: skip
+
+
+def _own_size(size: Any, variables: dict[UOp, UOp]) -> Any:
+    if not isinstance(size, UOp) or size.op is Ops.CONST:
+        return size
     found = [
         node
-        for node in value.toposort()
+        for node in size.toposort()
         if node.op is Ops.DEFINE_VAR and offset_number(node.name) is not None
     ]
     for node in found:
         if node not in variables:
             name = renamed(node.name, len(variables))
             variables[node] = node.replace(arg=(name, *node.arg[1:]))
-    return value.substitute(variables) if found else value
+    return size.substitute(variables) if found else size
