@@ -113,7 +113,7 @@ class Streamer(Pooler):
         made: dict[UOp, UOp] = {}
 
         def unroll(loop: UOp) -> None:
-            self.unroll_one(loop, width)
+            self.unroll_with_rows(loop, width)
             made[self.ast] = loop
 
         self.given, self.is_short = frozenset(), False
@@ -121,9 +121,9 @@ class Streamer(Pooler):
         self.given, self.is_short = given, is_short
         if given or is_short:
             best, self.ast = made[self.ast], before
-            self.unroll_one(best, width)
+            self.unroll_with_rows(best, width)
 
-    def unroll_one(self, loop: UOp, width: int) -> None:
+    def unroll_with_rows(self, loop: UOp, width: int) -> None:
         """Unroll a loop of a filter, and some rows of results beside each other: they share what
         they load of it, and none waits for its own last step.
         """
