@@ -62,17 +62,15 @@ _SMALL = 16
 
 def realized(node: UOp) -> UOp | None:
     """[Movement of] the BUFFER that holds the value of `node`, if it was computed."""
-    if node.stored is not None:
-        found = _known.get(node)
-        if found is not None:
-            return found
     base = node
-    while base.op.is_movement:
+    while True:
+        # A slice of a kernel's result may have memory of its own, and the whole result none.
+        known = None if base.stored is None else _known.get(base)
+        if known is not None:
+            return known if base is node else node.substitute({base: known})
+        if not base.op.is_movement:
+            return node if base.op is Ops.BUFFER else None
         base = base.src[0]
-    if base.op is Ops.BUFFER:
-        return node
-    known = None if base.stored is None else _known.get(base)
-    return None if known is None else node.substitute({base: known})
 
 
 def remember(node: UOp, memory: UOp) -> None:
