@@ -84,10 +84,22 @@ def nodes_of_transforms() -> list[int]:
     return _nodes_made([weight], lambda: Tensor.irfft(Tensor.rfft(weight)).square().mean())
 
 
+def nodes_of_inverses() -> list[int]:
+    """Solutions whose values are looked at at once, for their errors."""
+    weight, unit = nn.Parameter(torch.ones(3, 3)), torch.eye(3)
+
+    def loss_of() -> Any:
+        factor = torch.linalg.cholesky(weight @ weight.mT + unit)
+        return (torch.linalg.inv(factor) + torch.linalg.solve(factor, unit)).square().mean()
+
+    return _nodes_made([weight], loss_of)
+
+
 @pytest.mark.parametrize(
-    "steps", [nodes_of_detached_choices, nodes_of_triangles, nodes_of_transforms]
+    "steps",
+    [nodes_of_detached_choices, nodes_of_triangles, nodes_of_transforms, nodes_of_inverses],
 )
-def test_steps_with_detached_indices_triangles_and_transforms_make_no_nodes(
+def test_steps_with_detached_indices_triangles_transforms_and_inverses_make_no_nodes(
     steps: Callable[[], list[int]],
 ) -> None:
     before, after = in_a_process(steps)

@@ -435,9 +435,8 @@ def _solved(method: Callable[..., Any]) -> Any:
         found = method(self, *args, **options)
         if is_transforming() or current_recording() is not None:
             return found
-        good = found.detach().isfinite().all()
-        found.realize(good)
-        if not good.item() and self.detach().isfinite().all().item():
+        # The read stores what was found as well, which its gradient goes on from by a template.
+        if not found.detach().isfinite().all().item() and self.detach().isfinite().all().item():
             kind = "not positive definite" if name == "cholesky" else "singular"
             raise LinAlgError(f"linalg.{name}: a matrix of shape {tuple(self.shape)} is {kind}")
         return found
