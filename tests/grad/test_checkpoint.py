@@ -252,6 +252,36 @@ def test_memory_is_given_back() -> None:
     assert GlobalCounters.mem_used <= before
 
 
+@pytest.mark.parametrize("count", [2, 3, 5])
+def test_a_parameter_of_several_regions_has_the_gradient_of_each_once(count: int) -> None:
+    """y = w^n x: 2 n w^(2n-1) x^2 is the slope of y^2, and n w^(n-1) that of the slope by x."""
+    w, x = Tensor(1.25, requires_grad=True), Tensor(0.5, requires_grad=True)
+    y = x
+    for _ in range(count):
+        y = checkpoint(lambda y: y * w, y)
+    by_w, by_x = (y * y).gradient(w, x)
+    assert by_w.item() == pytest.approx(2 * count * 1.25 ** (2 * count - 1) * 0.25, rel=1e-6)
+    assert by_x.item() == pytest.approx(2 * 1.25 ** (2 * count) * 0.5, rel=1e-6)
+    (slope,) = y.gradient(x)
+    assert slope.gradient(w)[0].item() == pytest.approx(count * 1.25 ** (count - 1), rel=1e-6)
+
+
+def test_a_region_inside_of_another_that_uses_the_same_parameter() -> None:
+    w, x = Tensor(1.25, requires_grad=True), Tensor(0.5, requires_grad=True)
+
+    def inner(y: Tensor) -> Tensor:
+        return y * w
+
+    def outer(y: Tensor) -> Tensor:
+        return checkpoint(inner, checkpoint(inner, y) * w) * w
+
+    y = checkpoint(outer, checkpoint(outer, x))
+    # y = w^8 x
+    by_w, by_x = y.gradient(w, x)
+    assert by_w.item() == pytest.approx(8 * 1.25**7 * 0.5, rel=1e-6)
+    assert by_x.item() == pytest.approx(1.25**8, rel=1e-6)
+
+
 def test_errors() -> None:
     x = Tensor([1.0])
 

@@ -101,13 +101,14 @@ def pullback(
     seeds: Sequence[UOp],
     targets: Sequence[UOp],
     computed: Computed | None = None,
+    edge: Set[UOp] = _NOTHING,
 ) -> list[UOp | None]:
     """As `gradients`, of several values at once: `seeds` are the gradients of the loss with respect
-    to `roots`.
+    to `roots`. No gradient passes the targets `edge`, and nothing below them is visited.
     """
     computed = {} if computed is None else computed
-    found = _regions_of(roots, targets, computed)
-    order = _order_of(roots, computed, found)
+    found = _regions_of(roots, targets, computed, edge)
+    order = _order_of(roots, computed, found, edge)
     # From here on only what stands in this graph.
     elsewhere, computed = computed, {node: computed[node] for node in order if node in computed}
     through = _nodes_between(order, frozenset(targets), computed, found)
@@ -250,7 +251,10 @@ class _Regions:
             copies[own] = waiting_copy(value, *near)
         roots = moved([region.outputs[number] for number in given], copies, unwatched=())
         wanted = [*copies.values(), *region.outer]
-        contributions = pullback(roots, list(given.values()), wanted, self._computed)
+        # What is below an input is the business of the graph around: a parameter that other
+        # regions use as well gets its gradient from each of them.
+        edge = frozenset(copies.values())
+        contributions = pullback(roots, list(given.values()), wanted, self._computed, edge)
         self._add(region, contributions, flow, through)
         self._given = [
             flow[source]
@@ -283,33 +287,38 @@ def _check(loss: UOp, seed: UOp) -> None:
         raise ShapeError(f"backward: the gradient has shape {seed.shape}, the tensor {loss.shape}")
 
 
-def _regions_of(roots: Sequence[UOp], targets: Sequence[UOp], computed: Computed) -> Outputs:
-    """The outputs of regions below `roots`, but for regions that hold a target: equal graphs are
-    one, so what was computed plainly too may be asked for, and then is not computed anew.
+def _regions_of(
+    roots: Sequence[UOp], targets: Sequence[UOp], computed: Computed, edge: Set[UOp]
+) -> Outputs:
+    """The outputs of regions below `roots` and above `edge`, but for regions that hold a target:
+    equal graphs are one, so what was computed plainly too may be asked for, and then is not
+    computed anew.
     """
     if not has_regions():
         return {}
-    found = _regions_below(roots, computed)
+    found = _regions_below(roots, computed, edge)
     asked = frozenset(targets)
     plain: set[Region] = set()
     for node, (region, _) in found.items():
-        edge = frozenset(region.sources)
-        if region.is_computed_anew and region not in plain and not asked <= edge:
-            inside = toposort([node], stop=edge.__contains__)
-            if any(each in asked and each not in edge and each is not node for each in inside):
+        sources = frozenset(region.sources)
+        if region.is_computed_anew and region not in plain and not asked <= sources:
+            inside = toposort([node], stop=sources.__contains__)
+            if any(each in asked and each not in sources and each is not node for each in inside):
                 plain.add(region)
     return {node: known for node, known in found.items() if known[0] not in plain}
 
 
-def _regions_below(roots: Sequence[UOp], computed: Computed) -> Outputs:
+def _regions_below(roots: Sequence[UOp], computed: Computed, edge: Set[UOp] = _NOTHING) -> Outputs:
     """The outputs of all regions, of those that only gradients lead to as well: the value of an
     output may have nothing to do with the sources of its region.
     """
-    if not regions_among(_order_of(roots, computed, {})):
+    if not regions_among(_order_of(roots, computed, {}, edge)):
         # No function of Python is called for a node of a graph that has none.
         return {}
 
     def sources(node: UOp) -> tuple[UOp, ...]:
+        if node in edge:
+            return ()
         found = region_of(node)
         own = (computed[node],) if node in computed else node.src
         return own if found is None else (*own, *found[0].sources)
@@ -329,13 +338,19 @@ def below(
     return _order_of(several, computed, regions)
 
 
-def _order_of(roots: Sequence[UOp], computed: Computed, regions: Outputs) -> dict[UOp, None]:
-    """As `below`, without the inside of `regions` and of no others."""
-    order = toposort(roots)
+def _order_of(
+    roots: Sequence[UOp], computed: Computed, regions: Outputs, edge: Set[UOp] = _NOTHING
+) -> dict[UOp, None]:
+    """As `below`, without the inside of `regions` and of no others, and without what is below
+    `edge`.
+    """
+    order = toposort(roots, stop=edge.__contains__ if edge else None)
     is_computed = bool(computed) and _reads_computed(order, computed)
     if not is_computed and regions.keys().isdisjoint(order):
         return order
-    return toposort_over(roots, lambda node: _sources(node, computed, regions))
+    return toposort_over(
+        roots, lambda node: () if node in edge else _sources(node, computed, regions)
+    )
 
 
 def _sources(node: UOp, computed: Computed, regions: Outputs) -> tuple[UOp, ...]:
