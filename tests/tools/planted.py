@@ -92,7 +92,7 @@ PLANTED = {
     "the branches of where are swapped": Plant("grad/rules.py", "y.src[0].where(g, 0.0), y.src[0].where(0.0, g)", "y.src[0].where(0.0, g), y.src[0].where(g, 0.0)"),
     "copies get half the sum": Plant("grad/rules.py", "return (sum_axes(g, tuple(", "return (sum_axes(g * 0.5, tuple("),
     "a quotient's divisor pulls the wrong way": Plant("grad/rules.py", "-(g / y.src[1] * y)", "(g / y.src[1] * y)"),
-    "the gradient of padding is not moved": Plant("grad/rules.py", "window = tuple((before, _plus(before, size))", "window = tuple((0, size)"),
+    "the gradient of padding is not moved": Plant("grad/rules.py", "window = tuple((before, plus(before, size))", "window = tuple((0, size)"),
     "the gradient is permuted forward": Plant("grad/rules.py", "inverse = tuple(y.arg.index(axis) for axis in range(len(y.arg)))", "inverse = y.arg"),
     # captures and random numbers
     "draws do not move on": Plant("tensor/indexing/generator.py", "self.drawn += words", "self.drawn += 0"),

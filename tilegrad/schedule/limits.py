@@ -4,7 +4,7 @@ operations, its parameters, or the indices at which it reads.
 
 from __future__ import annotations
 
-from collections.abc import Set
+from collections.abc import Mapping, Set
 
 from tilegrad.ir.op import Ops
 from tilegrad.ir.queries import base_of
@@ -77,6 +77,19 @@ def within_buffers(
     targets = {node: target_of(node) for node in nodes if node.op is not Ops.SINK}
     if not any(target.most_buffers for target in targets.values()):
         return found
+    # Nodes that were visited before may read what is stored for a later one.
+    while more := _over_the_limit(targets, found):
+        found |= more
+    return found
+
+
+def _over_the_limit(
+    targets: Mapping[UOp, Target], stored: Mapping[UOp, Reason]
+) -> dict[UOp, Reason]:
+    """Values to store beside `stored`, so that no value needs more buffers than its target binds.
+    `targets` has the nodes, sources first.
+    """
+    found: dict[UOp, Reason] = {}
     reads: dict[UOp, dict[UOp, int]] = {}
     for node, target in targets.items():
         # What is not stored is on the way to one result, whose size is not known here.
@@ -95,7 +108,7 @@ def within_buffers(
                 break
             found[base] = Reason.TOO_LARGE
             _read_from_memory(base, node, reads, _bindings(base, target))
-        is_memory = node in found or node.op is Ops.BUFFER
+        is_memory = node in stored or node in found or node.op is Ops.BUFFER
         reads[node] = {node: _bindings(node, target)} if is_memory else needed
     return found
 
