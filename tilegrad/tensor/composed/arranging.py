@@ -161,6 +161,7 @@ class Arranging(Picking):
 
     # chosen
 
+    @templated
     @composed
     def combinations(self, r: int = 2, with_replacement: bool = False) -> Self:
         """All ways to choose `r` elements of this vector (n,), each way once, a row for each.
@@ -193,6 +194,7 @@ class Arranging(Picking):
         picked: Self = self[kind(rows, dtype=dtypes.int32, device=self.device)]
         return picked
 
+    @templated
     @composed
     def vander(self, N: int | None = None, *, increasing: bool = False) -> Self:
         """Powers of each element of this vector, along a new last axis: the highest first, unless
@@ -217,6 +219,7 @@ class Arranging(Picking):
 
     # summed
 
+    @templated
     @composed
     def cumulative_trapezoid(
         self, x: Self | None = None, *, dx: float = 1.0, dim: int = -1
@@ -240,6 +243,7 @@ class Arranging(Picking):
         axis = as_axis("cumulative_trapezoid", dim, self.ndim)
         return self._trapezoids(x, axis).cumsum(axis) * (dx / 2 if x is None else 0.5)
 
+    @templated
     @composed
     def nanmedian(self, dim: int | None = None, keepdim: bool = False) -> Any:
         """Median of what is not NaN; NaN where there is nothing else. Of an even number the lower
@@ -268,6 +272,7 @@ class Arranging(Picking):
         picked = [each.gather(axis, middle) for each in (values, positions)]
         return Ranked(*(each if keepdim else each.squeeze(axis) for each in picked))
 
+    @templated
     @composed
     def nanquantile(
         self, q: Any, dim: int | None = None, keepdim: bool = False, interpolation: str = "linear"

@@ -15,6 +15,7 @@ from fractions import Fraction
 from typing import Any, Self
 
 from tilegrad.base.origin import composed
+from tilegrad.tensor.calls.templates import templated
 from tilegrad.tensor.composed.bernoulli import STIRLING, STIRLING_FROM
 from tilegrad.tensor.composed.transcendents import Transcendents
 
@@ -67,6 +68,7 @@ class IncompleteGamma(Transcendents):
 
     __slots__ = ()
 
+    @templated
     @composed
     def igamma(self, other: Any) -> Self:
         """Regularised lower incomplete gamma function P(self, other): the share of the gamma
@@ -87,6 +89,7 @@ class IncompleteGamma(Transcendents):
         """
         return self._incomplete("igamma", other, is_upper=False)
 
+    @templated
     @composed
     def igammac(self, other: Any) -> Self:
         """Regularised upper incomplete gamma function Q(self, other) = 1 - P(self, other), accurate

@@ -9,6 +9,7 @@ from tilegrad.base.dtype import dtypes
 from tilegrad.base.dtype_promotion import promote
 from tilegrad.base.errors import DTypeError, UnsupportedDTypeError
 from tilegrad.base.origin import composed
+from tilegrad.tensor.calls.templates import elementwise, templated
 from tilegrad.tensor.composed.matrix_products import Products
 from tilegrad.tensor.handle.core import describe
 from tilegrad.tensor.handle.size_arguments import here
@@ -33,6 +34,7 @@ class Numbers(Products):
 
     # integers
 
+    @templated
     @composed
     def gcd(self, other: Any) -> Self:
         """Greatest common divisor, not negative; that of 0 and 0 is 0. By Euclid's algorithm, with
@@ -60,6 +62,7 @@ class Numbers(Products):
             a, b = b.eq(0).where(a, b), a % b
         return a.cast(left.dtype)
 
+    @templated
     @composed
     def lcm(self, other: Any) -> Self:
         """Least common multiple, not negative; 0 if one of the two is 0.
@@ -113,6 +116,7 @@ class Numbers(Products):
         bias = (1 << (self.dtype.bits - 2 - fraction)) - 1
         return ((exponent.cast(bits.dtype) + bias) << fraction).bitcast(self.dtype)
 
+    @templated
     @composed
     def frexp(self) -> Frexp:
         """Split each number into mantissa * 2**exponent. The magnitude of the mantissa is in
@@ -137,6 +141,7 @@ class Numbers(Products):
         exponent = is_plain.where(exponent, 0)
         return Frexp(is_plain.where(self.ldexp(-exponent), self), exponent)
 
+    @elementwise
     @composed
     def ldexp(self, other: Any) -> Self:
         """Multiply by a power of two: self * 2**other, exact where the result is a normal number.
@@ -179,6 +184,7 @@ class Numbers(Products):
 
         return self._floating()._in_float(function)
 
+    @elementwise
     @composed
     def nextafter(self, other: Any) -> Self:
         """The next number of the dtype on the way to `other`; NaN if either is.

@@ -8,6 +8,7 @@ from typing import Any, Self
 from tilegrad.base.dtype import dtypes
 from tilegrad.base.errors import ShapeError
 from tilegrad.base.origin import composed
+from tilegrad.tensor.calls.templates import templated
 from tilegrad.tensor.composed.statistics import Statistics
 from tilegrad.tensor.handle.broadcasting import broadcast_shape, describe
 from tilegrad.tensor.handle.size_arguments import as_axis, flat_arguments, here, show_shape
@@ -177,6 +178,7 @@ class Layouts(Statistics):
         """
         return self.flip(0)
 
+    @templated
     @composed
     def rot90(self, k: int = 1, dims: Sequence[int] = (0, 1)) -> Self:
         """Rotate by right angles in the plane of two axes, from the first to the second.
@@ -204,6 +206,7 @@ class Layouts(Statistics):
             return self.flip(second).transpose(first, second)
         return self.transpose(first, second).flip(second)
 
+    @templated
     @composed
     def diag_embed(self, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Self:
         """Put the last axis on the diagonals of new matrices of zeros.

@@ -6,7 +6,7 @@ from typing import Any, Self
 
 from tilegrad.base.dtype import dtypes
 from tilegrad.base.origin import composed
-from tilegrad.tensor.calls.templates import elementwise
+from tilegrad.tensor.calls.templates import elementwise, templated
 from tilegrad.tensor.composed.digest import Digests
 
 __all__ = ["Logic"]
@@ -95,6 +95,7 @@ class Logic(Digests):
         """
         return self.isinf(False, True)
 
+    @templated
     @composed
     def signbit(self) -> Self:
         """Test for the sign bit, that of -0.0 too.
@@ -108,6 +109,7 @@ class Logic(Digests):
             return self < 0
         return self.bitcast(dtypes.from_name(f"int{8 * self.dtype.itemsize}")) < 0
 
+    @templated
     @composed
     def isin(self, elements: Any, *, invert: bool = False) -> Self:
         """Test for membership: true where the value is one of `elements`.

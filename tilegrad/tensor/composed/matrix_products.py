@@ -10,6 +10,7 @@ from tilegrad.base.dtype import DType, dtypes
 from tilegrad.base.dtype_promotion import promote
 from tilegrad.base.errors import ShapeError
 from tilegrad.base.origin import composed
+from tilegrad.tensor.calls.templates import templated
 from tilegrad.tensor.composed.creating import Creating
 from tilegrad.tensor.composed.layouts import Layouts
 from tilegrad.tensor.handle.core import describe
@@ -124,6 +125,7 @@ class Products(Creating):
 
     ger = Layouts.outer
 
+    @templated
     @composed
     def tensordot(self, other: Self, dims: int | Sequence[Sequence[int]] = 2) -> Self:
         """Sum products over several axes of both.
@@ -306,6 +308,7 @@ class Products(Creating):
         sign, size = self.slogdet()
         return (sign < 0).where(float("nan"), size)
 
+    @templated
     @composed
     def matrix_exp(self) -> Self:
         """Exponential of each matrix: its Taylor series at a multiple of 1 to 2^-16 of the matrix,

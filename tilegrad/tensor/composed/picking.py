@@ -109,6 +109,7 @@ class Picking(Numbers):
         axis, positions = self._index_of_axis("index_reduce", dim, index, source._sizes)
         return self.scatter_reduce(axis, positions, source, reduce, include_self)
 
+    @templated
     @composed
     def masked_scatter(self, mask: Self, source: Self) -> Self:
         """Put the elements of `source`, in order, where `mask` is true. The number of true elements
@@ -136,6 +137,7 @@ class Picking(Numbers):
         )
         return test.where(values._rows(rank).reshape(x.shape), x)
 
+    @templated
     @valued
     @composed
     def diagonal_scatter(self, src: Self, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Self:

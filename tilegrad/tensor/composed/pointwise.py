@@ -6,6 +6,7 @@ import math
 from typing import Any, Self
 
 from tilegrad.base.origin import composed
+from tilegrad.tensor.calls.templates import elementwise, templated
 from tilegrad.tensor.composed.logic import Logic
 
 __all__ = ["Pointwise"]
@@ -16,6 +17,7 @@ class Pointwise(Logic):
 
     __slots__ = ()
 
+    @templated
     @composed
     def nan_to_num(
         self, nan: float = 0.0, posinf: float | None = None, neginf: float | None = None
@@ -39,6 +41,7 @@ class Pointwise(Logic):
         finite = self.eq(-math.inf).where(-largest if neginf is None else neginf, finite)
         return self.isnan().where(nan, finite)
 
+    @elementwise
     @composed
     def heaviside(self, values: Any) -> Self:
         """Step function: 0 below 0, 1 above, `values` at 0; NaN for NaN.

@@ -1,8 +1,7 @@
 """Images of another size: `interpolate`, `grid_sample`, `max_unpool2d`.
 
-An output element is a weighted sum of a few elements of the input, so all three are picked elements
-and sums of them. `interpolate` goes axis by axis: where each output position lies in the input is
-known beforehand. `grid_sample` reads its positions from a tensor.
+An output element is a weighted sum of a few elements of the input. `interpolate` goes axis by axis,
+as positions in the input are known beforehand; `grid_sample` reads them from a tensor.
 """
 
 from __future__ import annotations
@@ -56,6 +55,7 @@ class Resampling(Rearranging):
 
     __slots__ = ()
 
+    @templated
     @valued
     @composed
     def interpolate(
@@ -358,6 +358,7 @@ class Resampling(Rearranging):
         is_inside = (spot > 0) & (spot < size - 1)
         return spot.isnan().where(0, is_inside.where(spot, spot.detach().clip(0, size - 1)))
 
+    @templated
     @composed
     def max_unpool2d(
         self,

@@ -9,6 +9,7 @@ from typing import Any, Self, cast
 from tilegrad.base.dtype import dtypes
 from tilegrad.base.errors import ShapeError
 from tilegrad.base.origin import composed
+from tilegrad.tensor.calls.templates import templated
 from tilegrad.tensor.composed.layouts import Layouts
 from tilegrad.tensor.handle.aliases import valued
 from tilegrad.tensor.handle.core import Core, describe
@@ -124,6 +125,7 @@ class Slicing(Layouts):
         """
         return self.tensor_split(indices_or_sections, 2)
 
+    @templated
     @composed
     def take_along_dim(self, indices: Self, dim: int | None = None) -> Self:
         """Take elements by index along an axis, as `gather`, with indices that broadcast beside it.

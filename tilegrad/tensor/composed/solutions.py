@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, Self
 from tilegrad.base.dtype import dtypes
 from tilegrad.base.errors import ShapeError
 from tilegrad.base.origin import composed
+from tilegrad.tensor.calls.templates import templated
 from tilegrad.tensor.composed.arranging import Arranging
 from tilegrad.tensor.handle.core import describe
 from tilegrad.tensor.handle.size_arguments import here, show_shape
@@ -69,6 +70,7 @@ class Algebra(Arranging):
 
     # systems by their factors
 
+    @templated
     @composed
     def lu_factor(self) -> Factors:
         """Factors of each square matrix, packed into one, and the order of rows that elimination
@@ -89,6 +91,7 @@ class Algebra(Arranging):
         both = made._slice(2, 0, size).cast(self._floating().dtype)
         return Factors(both.reshape(self.shape), order.reshape(self.shape[:-1]))
 
+    @templated
     @composed
     def lu_solve(self, LU: Self, pivots: Self) -> Self:
         """Solve a @ x = self, for the factors of `a` that `lu_factor` gives.
@@ -110,6 +113,7 @@ class Algebra(Arranging):
         half = LU.solve_triangular(rows, upper=False, unitriangular=True)
         return LU.solve_triangular(half, upper=True)
 
+    @templated
     @composed
     def cholesky_solve(self, L: Self, upper: bool = False) -> Self:
         """Solve a @ x = self for a = L @ L^T, or L^T @ L of an `upper` triangle.
@@ -128,6 +132,7 @@ class Algebra(Arranging):
         first, last = (L.mT, L) if upper else (L, L.mT)
         return last.solve_triangular(first.solve_triangular(self, upper=False), upper=True)
 
+    @templated
     @composed
     def cholesky_inverse(self, upper: bool = False) -> Self:
         """Inverse of a = L @ L^T for this triangle L, or of L^T @ L for an `upper` one.
@@ -146,6 +151,7 @@ class Algebra(Arranging):
         unit = type(self).eye(size, dtype=self._floating().dtype, device=self.device)
         return unit.expand(self.shape).cholesky_solve(self, upper)
 
+    @templated
     @composed
     def householder_product(self, tau: Self) -> Self:
         """First columns of the product of the reflections I - tau v v^T, whose v stand below the
@@ -183,6 +189,7 @@ class Algebra(Arranging):
 
     # products and norms
 
+    @templated
     @composed
     def vecdot(self, other: Self, dim: int = -1) -> Self:
         """Sum the products with `other` along an axis: the dot products of vectors.
@@ -249,6 +256,7 @@ class Algebra(Arranging):
 
     chain_matmul = multi_dot
 
+    @templated
     @takes_dim
     @composed
     def vector_norm(
@@ -279,6 +287,7 @@ class Algebra(Arranging):
             return x.abs().amin(axis, keepdim)
         return x.norm(ord, axis, keepdim)
 
+    @templated
     @composed
     def cond(self, p: float | str | None = None) -> Self:
         """Condition number of each matrix (..., n, n): how much more it can stretch one vector than
@@ -305,6 +314,7 @@ class Algebra(Arranging):
 
     # systems of tensors
 
+    @templated
     @composed
     def tensorinv(self, ind: int = 2) -> Self:
         """Inverse with respect to `tensordot` over the first `ind` axes.
@@ -329,6 +339,7 @@ class Algebra(Arranging):
             )
         return self.reshape(size, size).inv().reshape(*rest, *first)
 
+    @templated
     @composed
     def tensorsolve(self, other: Self, dims: Sequence[int] | None = None) -> Self:
         """Solve tensordot(self, x, x.ndim) = other for x.

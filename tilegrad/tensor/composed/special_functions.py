@@ -13,7 +13,7 @@ from typing import Any, Self
 from tilegrad.base.dtype import dtypes
 from tilegrad.base.origin import composed
 from tilegrad.device.registry import Device
-from tilegrad.tensor.calls.templates import elementwise
+from tilegrad.tensor.calls.templates import elementwise, templated
 from tilegrad.tensor.composed.bernoulli import DIGAMMA, STIRLING, STIRLING_FROM
 from tilegrad.tensor.composed.pointwise import Pointwise
 from tilegrad.tensor.handle.size_arguments import as_number
@@ -106,6 +106,7 @@ class Special(Pointwise):
 
         return y._floating()._in_float(function)
 
+    @elementwise
     @composed
     def hypot(self, other: Any) -> Self:
         """Length of the hypotenuse: sqrt(self^2 + other^2), without overflow.
@@ -161,6 +162,7 @@ class Special(Pointwise):
         """
         return self._in_float(lambda x: x * (180 / math.pi))
 
+    @templated
     @composed
     def sinc(self) -> Self:
         """Normalised sinc: sin(pi x) / (pi x), and 1 at 0.
@@ -187,6 +189,7 @@ class Special(Pointwise):
 
     # the normal distribution
 
+    @templated
     @composed
     def erfc(self) -> Self:
         """Complementary error function: 1 - erf(self), accurate where that is nearly 0.
@@ -207,6 +210,7 @@ class Special(Pointwise):
 
         return self._wide_single(function)
 
+    @templated
     @composed
     def erfinv(self) -> Self:
         """Inverse of `erf` on -1..1; infinite at the ends, NaN outside.
@@ -258,6 +262,7 @@ class Special(Pointwise):
 
     # the gamma function
 
+    @templated
     @composed
     def lgamma(self) -> Self:
         """Logarithm of the magnitude of the gamma function: log(|gamma(self)|); inf at 0 and the
@@ -312,6 +317,7 @@ class Special(Pointwise):
 
         return self._wide_single(function)
 
+    @templated
     @composed
     def digamma(self) -> Self:
         """Derivative of `lgamma`; NaN at the negative integers, -inf at 0, inf at -0.0.
@@ -356,6 +362,7 @@ class Special(Pointwise):
 
     # limits and exceptions
 
+    @templated
     @composed
     def logit(self, eps: float | None = None) -> Self:
         """Inverse of `sigmoid`: log(self / (1 - self)).
@@ -388,6 +395,7 @@ class Special(Pointwise):
 
         return self._floating()._in_float(function)
 
+    @elementwise
     @composed
     def xlogy(self, other: Any) -> Self:
         """self * log(other), and 0 where self is 0, unless `other` is NaN.

@@ -153,6 +153,7 @@ class Statistics(Ranks):
 
     # covariance
 
+    @templated
     @composed
     def cov(self, *, correction: int = 1) -> Self:
         """Covariance matrix of the rows, each a variable, with the columns as observations.
@@ -183,6 +184,7 @@ class Statistics(Ranks):
         product = centred @ centred.transpose(0, 1) * scale
         return product.reshape(()) if rows._length(0) == 1 else product
 
+    @templated
     @composed
     def corrcoef(self) -> Self:
         """Correlation coefficients of the rows (Pearson), in -1..1.
@@ -288,6 +290,7 @@ class Statistics(Ranks):
         """
         return (self - other).norm(p)
 
+    @templated
     @composed
     def cdist(self, other: Self, p: float = 2.0) -> Self:
         """Distances of the rows of two tensors: (sum |x - y|^p)^(1/p).
@@ -313,6 +316,7 @@ class Statistics(Ranks):
             )
         return (self.unsqueeze(-2) - other.unsqueeze(-3)).norm(p, -1)
 
+    @templated
     @composed
     def renorm(self, p: float, dim: int, maxnorm: float) -> Self:
         """Scale down the slices along an axis whose norm exceeds `maxnorm`.

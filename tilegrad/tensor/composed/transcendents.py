@@ -14,6 +14,7 @@ from typing import Any, Self
 from tilegrad.base.dtype import dtypes
 from tilegrad.base.errors import DTypeError
 from tilegrad.base.origin import composed
+from tilegrad.tensor.calls.templates import elementwise, templated
 from tilegrad.tensor.composed.bernoulli import OVER_FACTORIALS
 from tilegrad.tensor.composed.special_functions import Special
 from tilegrad.tensor.elementwise.double_word import product
@@ -98,6 +99,7 @@ class Transcendents(Special):
         far = (1 - square * (0.5 - square * 0.75)) * inverse * (1 / math.sqrt(math.pi))
         return is_far.where(far, near)
 
+    @templated
     @composed
     def erfcx(self) -> Self:
         """Scaled complementary error function: exp(self^2) * erfc(self), which falls as 1 / self
@@ -121,6 +123,7 @@ class Transcendents(Special):
 
         return self._wide_single(function)
 
+    @templated
     @composed
     def ndtr(self) -> Self:
         """Standard normal distribution function: the probability of a value below this one.
@@ -144,6 +147,7 @@ class Transcendents(Special):
 
         return self._wide_single(function)
 
+    @templated
     @composed
     def log_ndtr(self) -> Self:
         """Logarithm of `ndtr`, also where that is 0.
@@ -167,6 +171,7 @@ class Transcendents(Special):
 
     # entropies
 
+    @templated
     @composed
     def entr(self) -> Self:
         """Entropy term: -self * log(self); 0 at 0, -inf below.
@@ -188,6 +193,7 @@ class Transcendents(Special):
 
         return self._floating()._in_float(function)
 
+    @elementwise
     @composed
     def xlog1py(self, other: Any) -> Self:
         """self * log(1 + other), and 0 where self is 0, unless `other` is NaN.
@@ -238,6 +244,7 @@ class Transcendents(Special):
             ahead, after = double * ahead - after + coefficient, ahead
         return self * ahead - after + coefficients[0]
 
+    @templated
     @composed
     def i0e(self) -> Self:
         """Exponentially scaled Bessel function: exp(-|self|) * i0(self).
@@ -250,6 +257,7 @@ class Transcendents(Special):
         """
         return self._wide_single(lambda x: x.abs()._bessel(0, is_scaled=True))
 
+    @templated
     @composed
     def i0(self) -> Self:
         """Modified Bessel function of the first kind, of order 0.
@@ -267,6 +275,7 @@ class Transcendents(Special):
 
         return self._wide_single(function)
 
+    @templated
     @composed
     def i1e(self) -> Self:
         """Exponentially scaled Bessel function: exp(-|self|) * i1(self).
@@ -285,6 +294,7 @@ class Transcendents(Special):
 
         return self._wide_single(function)
 
+    @templated
     @composed
     def i1(self) -> Self:
         """Modified Bessel function of the first kind, of order 1.
@@ -305,6 +315,7 @@ class Transcendents(Special):
 
     # zeta and the derivatives of digamma
 
+    @elementwise
     @composed
     def zeta(self, other: Any) -> Self:
         """Hurwitz's zeta function: the sum of (other + k)^-self over k = 0, 1, ... It is inf for
@@ -357,6 +368,7 @@ class Transcendents(Special):
         is_pole = (left > 1) & (right <= 0) & right.eq(right.trunc())
         return (left.eq(1) | is_pole).where(math.inf, made)
 
+    @templated
     @composed
     def polygamma(self, n: int) -> Self:
         """Derivative of order `n` of `digamma`. At 0 and the negative integers it is inf for an odd
@@ -400,6 +412,7 @@ class Transcendents(Special):
 
         return x._wide_single(function)
 
+    @templated
     @composed
     def mvlgamma(self, p: int) -> Self:
         """Logarithm of the multivariate gamma function of `p` dimensions, for numbers above (p - 1)

@@ -346,6 +346,7 @@ class Elementwise(Arithmetic):
             return self * self._signs()
         return self if self.dtype.kind in ("uint", "bool") else (self < 0).where(-self, self)
 
+    @elementwise
     @composed
     def copysign(self, other: Operand) -> Self:
         """Magnitude of this tensor with the sign of `other`, that of -0.0 included.
@@ -390,6 +391,7 @@ class Elementwise(Arithmetic):
         """
         return self._floating()._unary(Ops.RECIP)
 
+    @elementwise
     @composed
     def lerp(self, end: Operand, weight: Operand) -> Self:
         """Interpolate linearly: self + (end - self) * weight, and from 0.5 on the same from the

@@ -104,6 +104,7 @@ class LinearAlgebra(Decompositions):
             return self._floating()
         return self._each_matrix(lambda a: a._solved(a._identity()), self.shape[-2:])
 
+    @templated
     @composed
     def matrix_power(self, n: int) -> Self:
         """Multiply each matrix with itself, by repeated squaring.
@@ -277,6 +278,7 @@ class LinearAlgebra(Decompositions):
         """
         return self.diagonal(offset, dim1, dim2).sum(-1)
 
+    @templated
     @composed
     def kron(self, other: Self) -> Self:
         """Kronecker product: each element of this tensor times all of `other`, in its position.
@@ -298,6 +300,7 @@ class LinearAlgebra(Decompositions):
         right = other.reshape([each for size in theirs for each in (1, size)])
         return (left * right).reshape([a * b for a, b in zip(ours, theirs)])
 
+    @templated
     @composed
     def cross(self, other: Self, dim: int = -1) -> Self:
         """Cross product: the vector at right angles to both, along an axis of size 3.
@@ -324,6 +327,7 @@ class LinearAlgebra(Decompositions):
                 )
         return self.roll(-1, dim) * other.roll(-2, dim) - self.roll(-2, dim) * other.roll(-1, dim)
 
+    @templated
     @composed
     def matrix_norm(self, ord: str | float = "fro", keepdim: bool = False) -> Self:
         """Norm of each matrix (..., m, n).
@@ -360,6 +364,7 @@ class LinearAlgebra(Decompositions):
             )
         return result.unsqueeze(-1).unsqueeze(-1) if keepdim else result
 
+    @templated
     @composed
     def newton_schulz(self, steps: int, params: Sequence[float], eps: float = 1e-7) -> Self:
         """Bring all singular values of a matrix near 1 by an odd polynomial of it (Newton and

@@ -17,6 +17,7 @@ from tilegrad.base.origin import composed
 from tilegrad.ir.op import Axis, Ops
 from tilegrad.ir.uop import UOp
 from tilegrad.tensor.calls.counted import counts_of
+from tilegrad.tensor.calls.templates import templated
 from tilegrad.tensor.handle.core import Core, check_devices, describe
 from tilegrad.tensor.handle.size_arguments import as_int, here, index_dtype, show_shape
 from tilegrad.tensor.ordering.select import Selecting
@@ -32,6 +33,7 @@ class Counting(Selecting):
 
     __slots__ = ()
 
+    @templated
     @composed
     def searchsorted(self, values: Any, right: bool = False, side: str | None = None) -> Self:
         """Where to insert `values` into this tensor, sorted along its last axis, so that it stays

@@ -145,6 +145,7 @@ class Scan(Normalised):
             return self._running(dim, op) if op is Ops.ADD else self._copy_of(self)
         return self._like(compute(Ops.PREFIX_AXIS, self.dtype, (self.uop,), (op, dim)))
 
+    @templated
     @valued
     @takes_dim
     @composed

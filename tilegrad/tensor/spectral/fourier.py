@@ -173,6 +173,7 @@ class Fourier(LinearAlgebra):
         made = made * _scale("irfft", size, norm, is_inverse=True)
         return made.reshape(*rows.shape[:-2], size).cast(rows.dtype).movedim(-1, axis)
 
+    @templated
     @composed
     def stft(
         self,
@@ -233,6 +234,7 @@ class Fourier(LinearAlgebra):
             made = segments.as_complex().fft(norm=norm)
         return made.transpose(1, 2).reshape(*lead, made.shape[2], frames, 2)
 
+    @templated
     @composed
     def istft(
         self,

@@ -11,6 +11,7 @@ from typing import Any, Self
 
 from tilegrad.base.errors import ShapeError
 from tilegrad.base.origin import composed
+from tilegrad.tensor.calls.templates import templated
 from tilegrad.tensor.handle.core import describe
 from tilegrad.tensor.handle.size_arguments import as_axes, as_int, here
 from tilegrad.tensor.spectral.fourier import Fourier
@@ -27,6 +28,7 @@ class Spectra(Fourier):
 
     __slots__ = ()
 
+    @templated
     @composed
     def fftn(self, s: Sizes = None, dim: Sizes = None, norm: str | None = None) -> Self:
         """Discrete Fourier transform of complex numbers along several axes; see `fft`.
@@ -50,6 +52,7 @@ class Spectra(Fourier):
             x = x.fft(size, axis, norm)
         return x
 
+    @templated
     @composed
     def ifftn(self, s: Sizes = None, dim: Sizes = None, norm: str | None = None) -> Self:
         """Inverse of `fftn`.
@@ -72,6 +75,7 @@ class Spectra(Fourier):
             x = x.ifft(size, axis, norm)
         return x
 
+    @templated
     @composed
     def rfftn(self, s: Sizes = None, dim: Sizes = None, norm: str | None = None) -> Self:
         """Discrete Fourier transform of real numbers along several axes: `rfft` along the last of
@@ -97,6 +101,7 @@ class Spectra(Fourier):
             x = x.fft(size, axis, norm)
         return x
 
+    @templated
     @composed
     def irfftn(self, s: Sizes = None, dim: Sizes = None, norm: str | None = None) -> Self:
         """The real numbers whose `rfftn` this is; without `s` the last size is even.
@@ -214,6 +219,7 @@ class Spectra(Fourier):
 
     # signals whose spectrum is real
 
+    @templated
     @composed
     def hfft(self, n: int | None = None, dim: int = -1, norm: str | None = None) -> Self:
         """Real transform of a signal whose second half, not given, is the conjugate of the first.
@@ -234,6 +240,7 @@ class Spectra(Fourier):
         inverse_norm = {"forward": "backward", "ortho": "ortho"}.get(norm or "", "forward")
         return self._conjugated().irfft(n, dim, inverse_norm)
 
+    @templated
     @composed
     def ihfft(self, n: int | None = None, dim: int = -1, norm: str | None = None) -> Self:
         """Inverse of `hfft`.

@@ -30,6 +30,7 @@ class Patches(Diagonals):
 
     __slots__ = ()
 
+    @templated
     def _patches(
         self, name: str, kernel: Sequence[int], stride: Sequence[int], dilation: Sequence[int]
     ) -> Self:
