@@ -51,6 +51,10 @@ def numbers_of(text: str) -> list[float]:
     return [float(each) for each in _NUMBER.findall(text)]
 
 
+def _words(line: str) -> str:
+    return "".join(_NUMBER.sub("#", line).split())
+
+
 def differences(ours: str, theirs: str, relative: float = 1e-3, least: float = 2e-5) -> list[str]:
     """Where two printed texts differ: in their words, or in a number by more than a share of it."""
     first, second = ours.splitlines(), theirs.splitlines()
@@ -59,7 +63,8 @@ def differences(ours: str, theirs: str, relative: float = 1e-3, least: float = 2
         found.append(f"{len(first)} lines and {len(second)}")
     for number, (mine, other) in enumerate(zip(first, second), 1):
         a, b = numbers_of(mine), numbers_of(other)
-        words = _NUMBER.sub("#", mine).split() == _NUMBER.sub("#", other).split()
+        # Without spaces: columns are wider where a number, or a zero, has a sign.
+        words = _words(mine) == _words(other)
         close = len(a) == len(b) and all(
             x == y or (x != x and y != y) or abs(x - y) <= least + relative * max(abs(x), abs(y))
             for x, y in zip(a, b)
