@@ -391,7 +391,6 @@ class Elementwise(Arithmetic):
         """
         return self._floating()._unary(Ops.RECIP)
 
-    @elementwise
     @composed
     def lerp(self, end: Operand, weight: Operand) -> Self:
         """Interpolate linearly: self + (end - self) * weight, and from 0.5 on the same from the
@@ -423,6 +422,7 @@ class Elementwise(Arithmetic):
             found = stop.sub(way.mul(1 - weight)) if is_far else start.add(way.mul(weight))
         else:
             share = start._operand("lerp", weight)
+            share = share if is_wide else share.cast(dtypes.float32)
             near, far = start.add(way.mul(share)), stop.sub(way.mul(share.mul(-1).add(1)))
             found = (share.abs() < 0.5).where(near, far)
         return found if is_wide else found.cast(dtype)
