@@ -73,7 +73,7 @@ def gpu() -> Iterator[CommandProcessor]:
 
 @pytest.fixture
 def step() -> Callable[[Tensor], Tensor]:
-    """A function of three kernels, each of which reads what the one before it wrote."""
+    """A function of three kernels; each reads what the one before it wrote."""
     return jit(lambda x: ((x @ x.T).softmax(1) @ x).realize())
 
 

@@ -13,9 +13,9 @@ import pytest
 
 import tilegrad.torch as torch
 from tests.engine.test_price import in_a_process
+from tests.torch.nodes_made import noted_expansions
 from tilegrad import Context
 from tilegrad.base.trace import counters
-from tilegrad.tensor.handle import waiting
 from tilegrad.torch import nn
 from tilegrad.torch.nn import functional as F
 
@@ -122,15 +122,7 @@ def test_generated_text(positions: str, mask: str) -> None:
 
 def made_by_steps(positions: str, mask: str) -> list[int]:
     """How often nodes were made, and the kernels, before and after steps of new lengths."""
-    made: list[int] = []
-    expand = waiting.Pool.expand
-
-    def every(pool: Any) -> None:
-        if pool.has_new:
-            made.append(0)
-        expand(pool)
-
-    waiting.Pool.expand = every  # type: ignore[method-assign]
+    made = noted_expansions()
     with Context(TEMPLATES=1, SEGMENTS=1, SIZES=1), torch.no_grad():
         model = Model(positions, mask)
         # 8 is the width, 2 the heads, 4 what a head has: equal to others by chance.

@@ -10,8 +10,8 @@ import pytest
 import tilegrad.torch as torch
 import tilegrad.torch.nn.functional as F
 from tests.engine.test_price import in_a_process
+from tests.torch.nodes_made import noted_expansions
 from tilegrad import Context, Tensor
-from tilegrad.tensor.handle import waiting
 from tilegrad.torch import nn
 
 
@@ -36,15 +36,7 @@ def test_a_pick_under_no_grad_requires_no_gradient_whatever_was_picked_before() 
 
 def _nodes_made(parameters: list[Any], loss_of: Callable[[], Any]) -> list[int]:
     """How often nodes were made, before and after the last of 14 steps."""
-    made: list[int] = []
-    expand = waiting.Pool.expand
-
-    def every(pool: Any) -> None:
-        if pool.has_new:
-            made.append(0)
-        expand(pool)
-
-    waiting.Pool.expand = every  # type: ignore[method-assign]
+    made = noted_expansions()
     with Context(TEMPLATES=1, SEGMENTS=1, SIZES=1):
         optimizer, before = torch.optim.SGD(parameters, lr=0.01), 0
         for step in range(14):

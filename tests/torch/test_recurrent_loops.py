@@ -69,8 +69,8 @@ def test_beside_pytorch(cell: str) -> None:
 
 
 def test_new_data_makes_no_nodes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An array above the size that is copied when a tensor is made, of which slices are taken while
-    the gradients of the step before are alive.
+    """Slices are taken from an array too large to be copied when a tensor is made, while the
+    gradients of the step before are alive.
     """
     expanded: list[int] = []
     expand = Pool.expand
@@ -97,7 +97,7 @@ def test_new_data_makes_no_nodes(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_long_loop_has_a_template(monkeypatch: pytest.MonkeyPatch) -> None:
-    """From its third step on, with more calls than those of which every template is kept."""
+    """From its third step on, with more calls than a template may have that is always kept."""
     made = 0
     make = Template.make
 

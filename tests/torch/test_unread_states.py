@@ -13,6 +13,7 @@ import pytest
 
 import tilegrad.torch as torch
 from tests.engine.test_price import in_a_process
+from tests.torch.nodes_made import noted_expansions
 from tilegrad import Context
 from tilegrad.base.trace import counters
 from tilegrad.ir.uop import node_count
@@ -123,22 +124,14 @@ def counted(loop: Callable[[], Reads]) -> list[list[int]]:
     """The plans, how often nodes were made, and the calls and nodes alive, after some steps and
     after all.
     """
-    made = 0
-    expand = waiting.Pool.expand
-
-    def every(pool: waiting.Pool) -> None:
-        nonlocal made
-        made += pool.has_new
-        expand(pool)
-
-    waiting.Pool.expand = every  # type: ignore[assignment,method-assign]
+    made = noted_expansions()
     found: list[list[int]] = []
     with Context(TEMPLATES=1, SEGMENTS=1, SIZES=1):
         for step, (value, expected) in enumerate(loop(), 1):
             np.testing.assert_allclose(value, expected, rtol=1e-3, atol=1e-3)
             if step in (_SETTLED, _STEPS):
                 calls = [each for each in gc.get_objects() if each.__class__ is waiting.Call]
-                found.append([counters.schedules, made, len(calls), node_count()])
+                found.append([counters.schedules, len(made), len(calls), node_count()])
     return found
 
 

@@ -44,7 +44,7 @@ class Paired:
     """
 
     pair: Any
-    # Whether there is nothing more to it than the pair, of which its class makes it.
+    # Whether its class makes it from the pair alone.
     _is_its_pair = False
 
     @property

@@ -95,8 +95,8 @@ class Streamer(Pooler):
                 break
 
     def filter_loops(self) -> list[UOp]:
-        """The loops of a filter, of which one is unrolled, the innermost first; none where that is
-        long, or no loop of the filter.
+        """The loops of a filter that may be unrolled, the innermost first; none if the innermost is
+        long or does not belong to the filter.
         """
         reduction = next(node for node in self.ast.toposort() if node.op is Ops.REDUCE)
         inner = loop_order(self.ast)[-1]

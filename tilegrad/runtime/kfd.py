@@ -403,7 +403,7 @@ class KfdRuntime(Runtime):
         ctypes.memmove(address, data, len(data))
 
     def wait_until(self, count: int) -> None:
-        """Wait until so many packets are done."""
+        """Wait until the queue has finished that number of packets."""
         if self._count - self._pending() < count:
             self._drain(self._count - count)
 
