@@ -89,7 +89,7 @@ def arithmetic() -> dict[str, Any]:
 
     Rounding goes through memory, so each thread that runs a program has a set of its own.
     """
-    roundings, odd_sum = _roundings(), _odd_sum()
+    roundings = _roundings()
     return {
         **{f"op_{op.name.lower()}": op.evaluate for op in Ops if op.is_alu},
         **{dtype.name: _wrap(dtype) for dtype in (*dtypes.signed, *dtypes.unsigned)},
@@ -97,7 +97,7 @@ def arithmetic() -> dict[str, Any]:
         "to_integer": _to_integer,
         "odd": _odd,
         **roundings,
-        **{f"fma_{name}": _fused(rounded, odd_sum) for name, rounded in roundings.items()},
+        **{f"fma_{name}": _fused(rounded) for name, rounded in roundings.items()},
         "fma_float64": _fma_float64,
         "inf": math.inf,
         "nan": math.nan,
@@ -135,25 +135,6 @@ def _roundings() -> dict[str, Callable[[float], float]]:
     return {"float32": float32, "float16": float16, "bfloat16": bfloat16, **eighths}
 
 
-def _odd_sum() -> Callable[[float, float], float]:
-    """x + y rounded to odd, so that rounding it again gives what rounding once would."""
-    memory = memoryview(bytearray(8))
-    double, double_bits = memory.cast("d"), memory.cast("Q")
-    isfinite, nextafter = math.isfinite, math.nextafter
-
-    def odd_sum(x: float, y: float) -> float:
-        total = x + y
-        second = total - x
-        lost = (x - (total - second)) + (y - second)
-        if lost != 0.0 and isfinite(total):
-            double[0] = total
-            if not double_bits[0] & 1:
-                return nextafter(total, math.inf if lost > 0 else -math.inf)
-        return total
-
-    return odd_sum
-
-
 def _odd(value: int) -> float:
     """An integer as a float, rounded to odd."""
     if -(2**53) <= value <= 2**53:
@@ -165,11 +146,26 @@ def _odd(value: int) -> float:
     return math.copysign(math.ldexp(digits, shift), value)
 
 
-def _fused(
-    rounded: Callable[[float], float], odd_sum: Callable[[float, float], float]
-) -> Callable[..., float]:
-    """x * y + z, rounded once; the product of two such numbers fits a double."""
-    return lambda x, y, z: rounded(odd_sum(x * y, z))
+def _fused(rounded: Callable[[float], float]) -> Callable[[float, float, float], float]:
+    """x * y + z, rounded once. The product of two such numbers fits a double; the sum is rounded to
+    odd first, so that rounding it again gives what rounding once would.
+    """
+    memory = memoryview(bytearray(8))
+    double, double_bits = memory.cast("d"), memory.cast("Q")
+    isfinite, nextafter = math.isfinite, math.nextafter
+
+    def fused(x: float, y: float, z: float) -> float:
+        product = x * y
+        total = product + z
+        second = total - product
+        lost = (product - (total - second)) + (z - second)
+        if lost != 0.0 and isfinite(total):
+            double[0] = total
+            if not double_bits[0] & 1:
+                total = nextafter(total, math.inf if lost > 0 else -math.inf)
+        return rounded(total)
+
+    return fused
 
 
 def _wrap(dtype: DType) -> Callable[[int], int]:
