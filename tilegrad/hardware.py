@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from functools import lru_cache
 
 from tilegrad.base.dtype import dtypes
 from tilegrad.base.errors import DeviceError
@@ -123,6 +124,7 @@ def cuda_target(arch: str) -> Target:
     )
 
 
+@lru_cache(maxsize=32)
 def nvidia_units(arch: str) -> tuple[MatrixUnit, ...]:
     """The units that PTX has for `arch` beyond those of CUDA C++ here: products of bytes, of floats
     of 8 bits and of shortened float32, and those that read shared memory, the largest first. The
