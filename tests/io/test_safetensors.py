@@ -306,7 +306,7 @@ def test_a_failed_write_leaves_nothing(
     message = str(caught.value)
     assert reason in message
     assert "needed:" in message
-    assert "fix:" in message
+    assert "remedy:" in message
     assert sorted(p.name for p in file.parent.iterdir() if p.name != "plain") == [file.name]
     assert read_safetensors(file)["w"].data.tolist() == [1, 1, 1]
 

@@ -192,16 +192,19 @@ def located(error: TilegradError, origin: tuple[Entry, ...]) -> TilegradError:
 
 
 def _placed(headline: str, details: dict[str, object], line: str, name: str) -> dict[str, object]:
-    """`details` with the user's line, and with `name` before it if `headline` has another."""
+    """`details` with the user's line, with `name` before it if `headline` has another, and with the
+    remedy last.
+    """
     call: dict[str, object] = {}
     if name and "call" not in details and not _speaks_of(headline, name):
         call["call"] = name
-    if "line" not in details:
-        return details | call | ({"line": line} if line else {})
     placed: dict[str, object] = {}
     for key, value in details.items():
         placed |= {**call, key: value} if key == "line" else {key: value}
-    return placed
+    if "line" not in placed:
+        placed |= call | ({"line": line} if line else {})
+    remedy = placed.pop("remedy", None)
+    return placed if remedy is None else placed | {"remedy": remedy}
 
 
 def _speaks_of(headline: str, name: str) -> bool:

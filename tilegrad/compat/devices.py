@@ -190,6 +190,6 @@ def function(
     if grad_fxn is not None:
         raise ConfigError(
             "function: grad_fxn is not supported",
-            fix="Tensor.apply takes a function and its derivative",
+            remedy="Tensor.apply takes a function and its derivative",
         )
     return functools.partial(function) if fxn is None else fxn

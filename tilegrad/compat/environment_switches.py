@@ -70,7 +70,7 @@ class Context(contextlib.ContextDecorator):
             if name not in _OURS | OTHERS | {*_DEFAULTS, "TRAINING", "DEV"} | _declared.keys():
                 raise ConfigError(
                     f"Context: unknown switch {name!r}",
-                    fix=f"declare it: {name} = ContextVar({name!r}, 0)",
+                    remedy=f"declare it: {name} = ContextVar({name!r}, 0)",
                 )
         self._given = values
         self._open: list[contextlib.ExitStack] = []

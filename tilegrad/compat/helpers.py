@@ -280,7 +280,7 @@ def fetch(
         "fetch: the file is not on this machine, and tilegrad opens no connection",
         url=url,
         looked_for=" ".join(str(candidate) for candidate in candidates),
-        fix=f"curl -L --create-dirs -o '{candidates[0]}' '{url}'",
+        remedy=f"curl -L --create-dirs -o '{candidates[0]}' '{url}'",
     )
 
 

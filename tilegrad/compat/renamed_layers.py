@@ -88,7 +88,7 @@ class _Steps:
         if not Tensor.training:
             raise ConfigError(
                 f"{type(self).__name__}.step: Tensor.training is off",
-                fix="put the step under `with Tensor.train():`",
+                remedy="put the step under `with Tensor.train():`",
                 line=here(),
             )
         above: Any = super()
@@ -117,7 +117,7 @@ class SGD(_Steps, optim.SGD):
         if classic and momentum:
             raise ConfigError(
                 "SGD: classic=True, the learning rate within the momentum, is not supported",
-                fix="leave it out: while the learning rate stays, both are the same",
+                remedy="leave it out: while the learning rate stays, both are the same",
                 line=here(),
             )
         super().__init__(params, lr, momentum, weight_decay, nesterov)

@@ -91,12 +91,12 @@ class Function:
     @staticmethod
     def forward(*args: Any, **kwargs: Any) -> Any:
         """The outputs: a tensor, or a tuple of tensors."""
-        raise ConfigError("Function: there is no forward", fix="define forward(ctx, ...)")
+        raise ConfigError("Function: there is no forward", remedy="define forward(ctx, ...)")
 
     @staticmethod
     def backward(ctx: Any, *gradients: Any) -> Any:
         """The gradients of the arguments of `forward`, by those of its outputs."""
-        raise ConfigError("Function: there is no backward", fix="define backward(ctx, gradient)")
+        raise ConfigError("Function: there is no backward", remedy="define backward(ctx, gradient)")
 
     @staticmethod
     def _wants_gradient(argument: object) -> bool:
@@ -233,7 +233,7 @@ class _Rule:
             raise ConfigError(
                 f"{self._name}: backward gave {len(given)} gradients for {len(self._args)} "
                 "arguments",
-                fix="one for each argument of forward, None for what has none",
+                remedy="one for each argument of forward, None for what has none",
                 line=here(),
             )
         gradients: list[UOp | None] = []

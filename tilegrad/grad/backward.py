@@ -277,7 +277,7 @@ def _check(loss: UOp, seed: UOp) -> None:
     if not loss.dtype.is_float:
         raise DTypeError(
             f"backward: {article(loss.dtype.name)} tensor has no gradient",
-            fix="start from a float tensor, such as a mean",
+            remedy="start from a float tensor, such as a mean",
         )
     if seed.dtype is not loss.dtype:
         raise DTypeError(

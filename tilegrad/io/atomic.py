@@ -66,7 +66,7 @@ def not_written(writer: str, file: str, error: OSError, size: int) -> DataError:
         needed=f"{size} bytes",
         free=free,
         left="nothing new; a file that was there before is as it was",
-        fix="free space on the disk, or write to a folder that exists and that you may write to",
+        remedy="free space on the disk, or write to a folder that exists and that you may write to",
     )
 
 

@@ -167,7 +167,7 @@ def _written(writer: str, file: str, name: str, tensor: Any) -> tuple[bytes, mem
             f"{writer}: NumPy has no {tensor.dtype.name}",
             file=file,
             tensor=repr(name),
-            fix="cast it to float32, or write a safetensors file",
+            remedy="cast it to float32, or write a safetensors file",
         )
     raw = tensor.data().cast("B")
     shape = tensor._bound_shape()

@@ -55,13 +55,13 @@ def safe_save(
             f"safe_save: cannot save {article(type(tensors).__name__)}",
             rule="a dict of names and tensors",
             line=here(),
-            fix="pass nn.state.get_state_dict(model)",
+            remedy="pass nn.state.get_state_dict(model)",
         )
     for name, tensor in tensors.items():
         if not isinstance(tensor, Tensor):
             raise DTypeError(
                 f"safe_save: {name!r} is {article(type(tensor).__name__)}, not a Tensor",
-                fix="pass nn.state.get_state_dict(model)",
+                remedy="pass nn.state.get_state_dict(model)",
                 line=here(),
             )
     if tensors:

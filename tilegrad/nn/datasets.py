@@ -91,7 +91,7 @@ def digits() -> Dataset:
     if spec is None or spec.origin is None:
         raise DataError(
             "digits: scikit-learn, whose files hold the images, is not installed",
-            fix="pip install scikit-learn, or pip install 'tilegrad[demo]'",
+            remedy="pip install scikit-learn, or pip install 'tilegrad[demo]'",
         )
     path = Path(spec.origin).parent / "datasets" / "data" / "digits.csv.gz"
     lines = _unpack(_read(path), path).decode("ascii", "replace").split()
@@ -107,7 +107,7 @@ def digits() -> Dataset:
             file=path,
             expected="1,797 lines of 64 pixels, 0 to 16, and a digit",
             got=f"{len(lines)} lines, or other values in them",
-            fix="pip install --force-reinstall scikit-learn",
+            remedy="pip install --force-reinstall scikit-learn",
         )
     order = np.random.RandomState(0).permutation(1797)
     x = pixels.reshape(-1, 8, 8)[order].astype(np.uint8)
@@ -233,7 +233,7 @@ def _images(
                 file=folder / file,
                 expected=f"(n, rows, columns) images and n labels below {len(source.classes)}",
                 got=f"images {x.shape}, labels {y.shape} up to {y.max(initial=0)}",
-                fix=_replace_hint(folder),
+                remedy=_replace_hint(folder),
             )
     y_train, y_test = y_train.astype("int32"), y_test.astype("int32")
     return Dataset(
@@ -252,7 +252,7 @@ def _download(source: _Source, path: Path, folder_url: str, checksum: str | None
         raise DataError(
             f"{source.name}: a download needs a checksum",
             url=url,
-            fix=f"checksums={{{path.name!r}: SHA-256 of the unpacked file, ...}}",
+            remedy=f"checksums={{{path.name!r}: SHA-256 of the unpacked file, ...}}",
         )
     if not url.startswith(("http://", "https://")):
         raise DataError(
@@ -276,7 +276,7 @@ def _download(source: _Source, path: Path, folder_url: str, checksum: str | None
             url=url,
             expected=checksum,
             got=found,
-            fix="try again, or from another url=",
+            remedy="try again, or from another url=",
         )
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -287,7 +287,7 @@ def _download(source: _Source, path: Path, folder_url: str, checksum: str | None
             f"{source.name}: a download could not be kept: {error.strerror or error}",
             file=path,
             needed=f"{len(packed)} bytes",
-            fix="free space on the disk, or set TILEGRAD_CACHE to a folder that you may write to",
+            remedy="free space on the disk, or name another folder in TILEGRAD_CACHE",
         ) from error
 
 
@@ -303,7 +303,7 @@ def _absent(source: _Source, cached: Path, download: str) -> DataError:
         f"{source.name}: the files are not on this machine, and were not downloaded",
         looked_in=looked_in,
         download=download,
-        fix="; or ".join(ways),
+        remedy="; or ".join(ways),
     )
 
 
@@ -347,9 +347,9 @@ def _unpack(packed: bytes, origin: Path | str) -> bytes:
 
 
 def _damaged(origin: Path | str, expected: str, got: str) -> DataError:
-    fix = _replace_hint(origin.parent) if isinstance(origin, Path) else "try again"
+    remedy = _replace_hint(origin.parent) if isinstance(origin, Path) else "try again"
     return DataError(
-        "datasets: a file is damaged", file=origin, expected=expected, got=got, fix=fix
+        "datasets: a file is damaged", file=origin, expected=expected, got=got, remedy=remedy
     )
 
 

@@ -120,7 +120,7 @@ class Module(Hookable):
         """What a call computes, without the hooks."""
         raise NoForwardError(
             f"{type(self).__name__}: there is no forward to call",
-            fix="define forward(self, ...), or __call__",
+            remedy="define forward(self, ...), or __call__",
             line=here(),
         )
 

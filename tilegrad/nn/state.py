@@ -215,7 +215,7 @@ def _check_names(unmatched: Unmatched) -> None:
             f"{len(unmatched.unexpected)} are unexpected",
             missing=_listed(unmatched.missing),
             unexpected=_listed(unmatched.unexpected),
-            fix="strict=False loads the names that match",
+            remedy="strict=False loads the names that match",
             line=here(),
         )
 

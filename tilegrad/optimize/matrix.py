@@ -85,7 +85,7 @@ def use_matrix_unit(ast: UOp, opt: Opt, target: Target) -> UOp:
             raise OptError(
                 f"tc: {unit.name} takes {size} at a time, the axis has {loop.extent.arg}",
                 opt=opt,
-                fix=f"PADTO({axes_of(ast).index(loop)}, {size}) first",
+                remedy=f"PADTO({axes_of(ast).index(loop)}, {size}) first",
             )
     return _Tiling(ast, unit, product).run(mode)
 
@@ -259,7 +259,7 @@ class _Tiling:
             raise OptError(
                 f"tc: {self.unit.name} reads the {'right' if is_right else 'left'} operand from "
                 f"shared memory, in rows of {self.unit.row_bytes} bytes",
-                fix="STAGE(axis, (operand, order, 0, elements of a row)) first",
+                remedy="STAGE(axis, (operand, order, 0, elements of a row)) first",
             )
         return found
 

@@ -180,7 +180,7 @@ def _amount(loop: UOp, opt: Opt) -> int:
         raise OptError(
             f"{opt.op.value}: {amount} does not divide axis {opt.axis} of {extent.arg}",
             opt=opt,
-            fix=f"PADTO({opt.axis}, {amount}) first, or a divisor",
+            remedy=f"PADTO({opt.axis}, {amount}) first, or a divisor",
         )
     return amount
 

@@ -38,7 +38,7 @@ def scan(ast: UOp, opt: Opt, loop: UOp, target: Target) -> UOp:
         raise OptError(
             f"scan: {warp} lanes with {width} each do not divide {extent.vmax}",
             opt=opt,
-            fix=f"PADTO({opt.axis}, {warp * width}) first",
+            remedy=f"PADTO({opt.axis}, {warp * width}) first",
         )
     _require_scan(ast, loop, opt)
     number = next_number(ast.toposort())

@@ -27,7 +27,7 @@ def devices_of(nodes: Sequence[UOp], default_device: str) -> dict[UOp, str]:
                 both = " and ".join(dict.fromkeys(found))
                 raise DeviceError(
                     f"{node.op.name.lower()}: operands on two devices: {both}",
-                    fix="move one of them with .to(device)",
+                    remedy="move one of them with .to(device)",
                 )
             device[node] = found[0] if found else ""
     # What is made of constants alone is computed where it is used.

@@ -70,7 +70,7 @@ def find_marks(tests: Path, root: Path) -> dict[str, list[str]]:
                         "status: a row mark whose id is not a literal",
                         line=f"{path}:{call.lineno}",
                         got=ast.unparse(call),
-                        fix='write the id out: @pytest.mark.row("M1.7")',
+                        remedy='write the id out: @pytest.mark.row("M1.7")',
                     )
                 names = found.setdefault(argument.value, [])
                 if owner not in names:
@@ -111,7 +111,7 @@ def render(rows: list[Row], reasons: list[Row], marks: dict[str, list[str]]) -> 
             raise DataError(
                 f"status: {name} has a reason for having no test, and has one",
                 reason=why[name],
-                fix="remove its line from docs/not_yet.txt",
+                remedy="remove its line from docs/not_yet.txt",
             )
     lines = [
         "# Status",

@@ -55,7 +55,8 @@ def or_refusing(module: str) -> Callable[[str], Any]:
 
 def _refuse(name: str) -> NoReturn:
     raise NoGPUError(
-        f"{name}: there is no GPU here so far", fix="torch.cuda.is_available() says so beforehand"
+        f"{name}: there is no GPU here so far",
+        remedy="torch.cuda.is_available() says so beforehand",
     )
 
 

@@ -85,5 +85,5 @@ def one_dtype(name: str, operands: Any) -> None:
     if len(kinds) > 1:
         shown = " and ".join(sorted(kind.name for kind in kinds))
         raise DTypeError(
-            f"{name}: expected operands of one dtype, but got {shown}", fix="x.to(dtype)"
+            f"{name}: expected operands of one dtype, but got {shown}", remedy="x.to(dtype)"
         )

@@ -107,7 +107,7 @@ def _svd(self: Complex, full_matrices: bool = True) -> tuple[Complex, Tensor, Co
         raise UnsupportedError(
             "linalg.svd: the gradient of full matrices that are not square is not defined",
             line=here(),
-            fix="full_matrices=False",
+            remedy="full_matrices=False",
         )
     inner = left.mH @ change @ right.mH
     squares = values.square()
@@ -145,7 +145,7 @@ def _qr(self: Complex, mode: str = "reduced") -> tuple[Complex, Complex]:
         raise UnsupportedError(
             "linalg.qr: there is no gradient of wide matrices, and none of mode='complete'",
             line=here(),
-            fix="mode='reduced' of matrices with as many rows as columns, or more",
+            remedy="mode='reduced' of matrices with as many rows as columns, or more",
         )
     inverse = upper.inv()
     inner = unitary.mH @ change @ inverse

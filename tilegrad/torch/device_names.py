@@ -17,6 +17,7 @@ META = "NULL"
 
 # Kinds that programs ask for, whether or not they are here.
 _THEIRS = frozenset(["cpu", "cuda", "hip", "meta", "mps", "xla", "xpu"])
+_WHAT_THERE_IS = 'torch.device("cuda" if torch.cuda.is_available() else "cpu") takes what there is'
 
 
 class device(str):
@@ -105,14 +106,14 @@ def name_of(given: Any) -> str:
             f"device: there is no {text.lower()!r} here{Device.meant(text).lower()}",
             known=", ".join(kind.lower() for kind in Device),
             line=here(),
-            fix='torch.device("cuda" if torch.cuda.is_available() else "cpu") takes what there is',
+            remedy=_WHAT_THERE_IS,
         )
     reason = Device.why_not(kind)
     if reason is not None:
         raise DeviceError(
             f"device: {text.lower()!r} cannot be used: {reason}",
             line=here(),
-            fix='torch.device("cuda" if torch.cuda.is_available() else "cpu") takes what there is',
+            remedy=_WHAT_THERE_IS,
         )
     found: str = canonical(text)
     return found

@@ -372,7 +372,7 @@ def _of_numbers(method: Callable[..., Any]) -> Any:
     def give(self: Any, *args: Any, **options: Any) -> Any:
         if self.dtype is dtypes.bool or any(_is_bool(each) for each in args[:1]):
             raise DTypeError(
-                f"{name}: bools have no difference", fix="~x of a mask, x ^ y, or x.long()"
+                f"{name}: bools have no difference", remedy="~x of a mask, x ^ y, or x.long()"
             )
         return method(self, *args, **options)
 
@@ -391,11 +391,11 @@ def _by_number(method: Callable[..., Any]) -> Any:
         if args and args[0].__class__ is int and not self.dtype.is_float:
             if name == "pow" and args[0] < 0:
                 raise DTypeError(
-                    "pow: integers have no negative powers among the integers", fix="x.float()"
+                    "pow: integers have no negative powers among the integers", remedy="x.float()"
                 )
             is_whole = name != "div" or options.get("rounding_mode") is not None
             if name != "pow" and is_whole and not args[0]:
-                raise DTypeError(f"{name}: an integer is divided by 0", fix="x.float()")
+                raise DTypeError(f"{name}: an integer is divided by 0", remedy="x.float()")
         return method(self, *args, **options)
 
     return give

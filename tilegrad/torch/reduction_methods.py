@@ -44,7 +44,7 @@ class Reductions(OurTensor):
         if dtype is None and not self.dtype.is_float:
             raise DTypeError(
                 f"mean: the dtype must be a float, it is {self.dtype.name}",
-                fix="x.float().mean(), or x.mean(dtype=torch.float32)",
+                remedy="x.float().mean(), or x.mean(dtype=torch.float32)",
             )
         if dtype is not None:
             return self.to(dtype).mean(*args, **options)

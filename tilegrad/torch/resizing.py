@@ -101,7 +101,7 @@ class Resizing:
             raise UnsupportedError(
                 "resize_: a view that was computed apart from what it is a view of",
                 line=here(),
-                fix="resize what it is a view of, or a clone() of the view",
+                remedy="resize what it is a view of, or a clone() of the view",
             )
         root = self._alias_of_all(found.root)
         return root.reshape(-1)
@@ -111,7 +111,7 @@ class Resizing:
             raise UnsupportedError(
                 "resize_: memory grows that other tensors look at too",
                 line=here(),
-                fix="make a tensor of the new shape, and copy_() what stays",
+                remedy="make a tensor of the new shape, and copy_() what stays",
             )
 
     def set_(

@@ -85,7 +85,7 @@ def _check_arguments(
     if indices is not None:
         raise ConfigError(
             "segment_reduce: indices are not taken, as in PyTorch",
-            fix="pass lengths or offsets; scatter_reduce takes an index for each row",
+            remedy="pass lengths or offsets; scatter_reduce takes an index for each row",
             line=here(),
         )
 

@@ -116,7 +116,7 @@ def mm(sparse: Any, dense: Any, reduce: str = "sum") -> Any:
     if reduce != "sum":
         raise UnsupportedError(
             f"sparse.mm: reduce={reduce!r}", known="'sum'", line=here(),
-            fix="x.index_reduce of the picked rows",
+            remedy="x.index_reduce of the picked rows",
         )  # fmt: skip
     return sparse @ dense
 

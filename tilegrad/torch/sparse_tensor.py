@@ -202,7 +202,7 @@ class Sparse(Paired):
 
     def _check_layout(self, name: str) -> None:
         if self.layout != CSR:
-            raise UnsupportedError(f"{name}: the layout is {self.layout}", fix="to_sparse_csr()")
+            raise UnsupportedError(f"{name}: the layout is {self.layout}", remedy="to_sparse_csr()")
 
     def _with(self, values: Tensor) -> Self:
         """Other values at the same positions."""
@@ -262,7 +262,7 @@ class Sparse(Paired):
     def numpy(self) -> Any:
         """Raises TypeError: an array has zeros."""
         raise KindError(
-            "can't convert a sparse tensor to numpy", fix="x.to_dense().numpy()", line=here()
+            "can't convert a sparse tensor to numpy", remedy="x.to_dense().numpy()", line=here()
         )
 
     __array__ = tolist = numpy
@@ -334,7 +334,7 @@ class Sparse(Paired):
     def __truediv__(self, other: Any) -> Self:
         if isinstance(other, Sparse) or (isinstance(other, OurTensor) and other.ndim):
             raise UnsupportedError(
-                "division of a sparse tensor is by a number", fix="x.to_dense() / y", line=here()
+                "division of a sparse tensor is by a number", remedy="x.to_dense() / y", line=here()
             )
         return self._with(self.pair / other)
 
@@ -399,7 +399,7 @@ class Sparse(Paired):
         if kind == "mul":
             return self * left
         raise UnsupportedError(
-            f"{kind}: a dense tensor and a sparse one", fix="x.to_dense()", line=here()
+            f"{kind}: a dense tensor and a sparse one", remedy="x.to_dense()", line=here()
         )
 
     def mv(self, vec: Any) -> Tensor:

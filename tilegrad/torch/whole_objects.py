@@ -147,7 +147,7 @@ class _Unpickler(pickle.Unpickler):
                 f"torch.load: the file holds more than tensors and plain data: "
                 f"{module_name}.{global_name}, and reading it runs what it says",
                 line=here(),
-                fix="weights_only=False, for a file that you trust, or "
+                remedy="weights_only=False, for a file that you trust, or "
                 f"torch.serialization.add_safe_globals([{global_name}])",
             )
         return found

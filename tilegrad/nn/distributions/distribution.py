@@ -91,7 +91,7 @@ class Distribution:
         Raises NoFormulaError where a draw has none.
         """
         raise NoFormulaError(
-            f"{type(self).__name__}.rsample: a draw has no gradient", fix="sample()", line=here()
+            f"{type(self).__name__}.rsample: a draw has no gradient", remedy="sample()", line=here()
         )
 
     def log_prob(self, value: Tensor) -> Tensor:
@@ -134,7 +134,7 @@ def one_of(name: str, probs: Any, logits: Any) -> None:
     if (probs is None) == (logits is None):
         raise ConfigError(
             f"{name}: {'neither' if probs is None else 'both'} of probs and logits given",
-            fix="pass one of them",
+            remedy="pass one of them",
             line=here(),
         )
 

@@ -195,7 +195,7 @@ def kl_divergence(p: Distribution, q: Distribution) -> Tensor:
         raise NoFormulaError(
             f"kl_divergence: there is no formula for {type(p).__name__} and {type(q).__name__}",
             known=", ".join(kind.__name__ for kind in DIVERGENCES),
-            fix="average p.log_prob(x) - q.log_prob(x) over x = p.rsample((n,))",
+            remedy="average p.log_prob(x) - q.log_prob(x) over x = p.rsample((n,))",
             line=here(),
         )
     return found(p, q)

@@ -114,7 +114,7 @@ def cholesky_of(
     if len(given) != 1:
         raise error(
             f"{name}: {len(given)} of covariance_matrix, precision_matrix and scale_tril are given",
-            fix="pass one of them",
+            remedy="pass one of them",
             line=here(),
         )
     if scale_tril is not None:

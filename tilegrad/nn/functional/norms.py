@@ -78,7 +78,7 @@ def _refuse_one(name: str, group: str, input: Tensor, counts: Sequence[Any]) -> 
         raise ShapeError(
             f"{name}: one value per {group} has no variance",
             input=describe(input.uop),
-            fix="train with a larger batch, or call model.eval() for inference",
+            remedy="train with a larger batch, or call model.eval() for inference",
             line=here(),
         )
 

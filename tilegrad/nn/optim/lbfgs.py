@@ -119,7 +119,7 @@ class LBFGS(Optimizer):
         if closure is None:
             raise ConfigError(
                 "LBFGS.step: needs a closure that computes the loss and its gradients",
-                fix="step(closure), with zero_grad() and backward() in it",
+                remedy="step(closure), with zero_grad() and backward() in it",
                 line=here(),
             )
         group = self._param_groups[0]

@@ -387,7 +387,7 @@ class Muon(Optimizer):
         if tensor.ndim < 2:
             raise ConfigError(
                 f"Muon: a parameter of shape {tensor.shape} is no matrix",
-                fix="give biases and norms to AdamW",
+                remedy="give biases and norms to AdamW",
                 line=here(),
             )
         return super()._first_state(tensor, group)

@@ -90,7 +90,7 @@ class Optimizer(OptimizerArguments):
             raise ConfigError(
                 f"{self._name}: there is nothing to train",
                 params=f"{len(self.buffers)} tensors; none is a float that may require a gradient",
-                fix="pass nn.state.get_parameters(model)",
+                remedy="pass nn.state.get_parameters(model)",
                 line=here(),
             )
 
@@ -268,7 +268,7 @@ class Optimizer(OptimizerArguments):
         if "momentum" not in self.defaults and "betas" not in self.defaults:
             raise ConfigError(
                 f"{self._name}: there is no momentum to cycle",
-                fix="cycle_momentum=False, or an optimizer with momentum or betas",
+                remedy="cycle_momentum=False, or an optimizer with momentum or betas",
                 line=here(),
             )
         current = []
@@ -326,7 +326,7 @@ class Optimizer(OptimizerArguments):
         if not trained:
             raise ConfigError(
                 f"{self._name}.step: none of the {len(self.params)} parameters has a gradient",
-                fix="call backward() on a loss that depends on them, after zero_grad()",
+                remedy="call backward() on a loss that depends on them, after zero_grad()",
                 line=here(),
             )
         if not self._is_settled:

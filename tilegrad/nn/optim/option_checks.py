@@ -38,7 +38,7 @@ class OptimizerArguments:
         if not isinstance(betas, (tuple, list)) or len(betas) != 2:
             raise ConfigError(
                 f"{self._name}: betas must be two numbers, not {betas!r}",
-                fix="pass betas=(0.9, 0.999)",
+                remedy="pass betas=(0.9, 0.999)",
                 line=here(),
             )
         self._in_range(b1=(betas[0], 1), b2=(betas[1], 1))
@@ -54,7 +54,7 @@ class OptimizerArguments:
         if common.get("differentiable"):
             raise ConfigError(
                 f"{self._name}: differentiable=True is not supported: a step writes in place",
-                fix="loss.gradient(*params) gives gradients that have gradients",
+                remedy="loss.gradient(*params) gives gradients that have gradients",
                 line=here(),
             )
 
@@ -65,7 +65,7 @@ class OptimizerArguments:
             return list(params)
         raise DTypeError(
             f"{self._name}: {article(type(params).__name__)} is no list of parameters",
-            fix="pass tensors: nn.state.get_parameters(model)",
+            remedy="pass tensors: nn.state.get_parameters(model)",
             line=here(),
         )
 
@@ -76,7 +76,7 @@ class OptimizerArguments:
             if not isinstance(tensor, Tensor):
                 raise DTypeError(
                     f"{self._name}: {article(type(tensor).__name__)} is no parameter",
-                    fix="pass tensors: nn.state.get_parameters(model)",
+                    remedy="pass tensors: nn.state.get_parameters(model)",
                     line=here(),
                 )
         return found

@@ -29,7 +29,7 @@ class Saved:
             raise DataError(
                 f"{optimizer}.load_state_dict: no state of an optimizer",
                 rule='{"state": {...}, "param_groups": [...]}, as state_dict() gives',
-                fix="nn.state.load_state_dict(optimizer, ...) loads flat names",
+                remedy="nn.state.load_state_dict(optimizer, ...) loads flat names",
                 line=here(),
             )
         found = [len(group.get("params", ())) for group in groups]

@@ -152,7 +152,7 @@ class OneCycleLR(_MomentumCycle):
             if epochs is None or steps_per_epoch is None:
                 raise ConfigError(
                     "OneCycleLR: how many steps there are is not known",
-                    fix="pass total_steps, or epochs and steps_per_epoch",
+                    remedy="pass total_steps, or epochs and steps_per_epoch",
                     line=here(),
                 )
             total_steps = epochs * steps_per_epoch

@@ -60,7 +60,7 @@ class LambdaLR(LRScheduler):
         if current_recording() is not None:
             raise CaptureError(
                 f"{type(self).__name__}.step: a Python function of the step cannot be captured",
-                fix="call step() outside the captured function: the rate is a tensor it reads",
+                remedy="call step() outside the captured function: the rate is a tensor it reads",
                 line=here(),
             )
         self._steps += 1

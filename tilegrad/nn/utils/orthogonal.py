@@ -69,7 +69,7 @@ class Orthogonal(Module):
         if self.orthogonal_map != "householder" and not self._has_base:
             raise ConfigError(
                 f"orthogonal: cannot assign to {self.orthogonal_map} without a base",
-                fix="use_trivialization=True",
+                remedy="use_trivialization=True",
                 line=here(),
             )
         array = weight.detach().numpy()

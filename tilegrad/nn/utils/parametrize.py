@@ -84,7 +84,7 @@ class ParametrizationList(Module):
             if inverse is None:
                 raise ConfigError(
                     f"parametrize: cannot assign, {type(function).__name__} has no right_inverse",
-                    fix="define right_inverse(self, value)",
+                    remedy="define right_inverse(self, value)",
                     line=here(),
                 )
             value = inverse(value)
@@ -187,7 +187,7 @@ def remove_parametrizations(module: Any, tensor_name: str, leave_parametrized: b
     if not leave_parametrized and not functions._is_one:
         raise ConfigError(
             "remove_parametrizations: several tensors are trained, none of them can be left",
-            fix="leave_parametrized=True",
+            remedy="leave_parametrized=True",
             line=here(),
         )
     value = functions() if leave_parametrized else functions.original

@@ -185,7 +185,7 @@ def take(capsule: Any, name: str) -> Incoming:
         raise DataError(
             f"{name}: the memory is on a device that the host does not reach",
             got=f"DLPack device {tensor.device_type}, {tensor.device_number}",
-            fix="move it to the CPU in its own library first",
+            remedy="move it to the CPU in its own library first",
         )
     dtype = _DTYPES.get((tensor.code, tensor.bits))
     if dtype is None or tensor.lanes != 1:

@@ -242,7 +242,7 @@ def _capsule(x: Any) -> Any:
             raise DataError(
                 "from_dlpack: the memory is on a device that the host does not reach",
                 got=f"DLPack device {int(kind)}, {number}",
-                fix="move it to the CPU in its own library first",
+                remedy="move it to the CPU in its own library first",
                 line=here(),
             )
     try:

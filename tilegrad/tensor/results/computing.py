@@ -80,7 +80,7 @@ def _compute(pending: Sequence[Any]) -> None:
                 tensor=describe(tensor.uop),
                 device=tensor.device,
                 line=here(),
-                fix=f"move it first: .to({Device.DEFAULT!r})",
+                remedy=f"move it first: .to({Device.DEFAULT!r})",
             )
     if this_thread.stand_ins and not this_thread.stand_ins.isdisjoint(toposort(roots)):
         raise StandInError("realize: a stand-in of an operand has no value")

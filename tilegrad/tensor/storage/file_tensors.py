@@ -149,7 +149,7 @@ def write(tensor: Any, key: Any, value: Any) -> None:
         raise DeviceError(
             "assign: this file was opened to be read",
             file=name.partition(":")[2],
-            fix=f"open it by Tensor.empty(shape, dtype=dtype, device={name!r})",
+            remedy=f"open it by Tensor.empty(shape, dtype=dtype, device={name!r})",
             line=here(),
         )
     everyone: list[Any] = list(live())

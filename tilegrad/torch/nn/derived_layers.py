@@ -286,7 +286,7 @@ def _without_old(kind: Any) -> Any:
         if any(value is not None for value in old.values()):
             raise ConfigError(
                 f"{kind.__name__}: size_average and reduce are not supported",
-                fix="reduction='mean', 'sum' or 'none'",
+                remedy="reduction='mean', 'sum' or 'none'",
                 line=here(),
             )
         kind.__init__(self, *args, **options)

@@ -134,7 +134,7 @@ def _refuse_old(name: str, options: dict[str, Any]) -> None:
         if options.pop(key, None) is not None:
             raise ConfigError(
                 f"{name}: {key} is not supported",
-                fix="reduction='mean', 'sum' or 'none'",
+                remedy="reduction='mean', 'sum' or 'none'",
                 line=here(),
             )
 

@@ -63,8 +63,8 @@ class Parameter(Tensor, metaclass=_ParameterKind):
                 raise UnsupportedError(
                     "Parameter: a sparse tensor is not trained by itself",
                     line=here(),
-                    fix="hold its values, torch.nn.Parameter(data.values()), and make the sparse "
-                    "tensor of them where it is used",
+                    remedy="hold its values, torch.nn.Parameter(data.values()), and make the "
+                    "sparse tensor of them where it is used",
                 )
             with thread_modes.enable_grad():
                 if not isinstance(data, OurTensor):

@@ -81,7 +81,7 @@ class Optimizer(Advising, Ours):
             raise ConfigError(
                 "optimizer got an empty parameter list",
                 line=here(),
-                fix="pass model.parameters(); what gives them one by one is empty the second time",
+                remedy="pass model.parameters(); a generator is empty the second time",
             )
         return found
 

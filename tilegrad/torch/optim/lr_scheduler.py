@@ -209,7 +209,7 @@ def _resume(scheduler: Any, count: int) -> None:
     if not hasattr(scheduler, "count"):
         raise ConfigError(
             f"{type(scheduler).__name__}: last_epoch is not supported",
-            fix="load_state_dict(other.state_dict())",
+            remedy="load_state_dict(other.state_dict())",
             line=here(),
         )
     if hasattr(scheduler, "_steps"):

@@ -162,7 +162,7 @@ def default_collate(batch: Sequence[Any]) -> Any:
         return [default_collate(field) for field in zip(*batch, strict=True)]
     raise KindError(
         f"default_collate: cannot join items of class {type(first).__name__}",
-        fix="pass a collate_fn to the DataLoader",
+        remedy="pass a collate_fn to the DataLoader",
         line=here(),
     )
 
