@@ -321,5 +321,5 @@ def test_a_damaged_file_is_refused(cache: Path, case: str) -> None:
     place = fill(cache / "mnist", PACKED | {name: packed})
     with pytest.raises(DataError) as caught:
         mnist(url=NOBODY)
-    for part in [str(place), "expected:", "got:", "fix:", *parts]:
+    for part in [str(place), "expected:", "got:", "remedy:", *parts]:
         assert part in str(caught.value)
