@@ -1,27 +1,29 @@
 """The evaluation stack of a running Python function, which the interpreter does not expose.
 
 A trace function with `f_trace_opcodes` is called before each instruction, when the operands lie on
-the stack. Where they lie is the same in all builds of one minor version; it is tried once on a
-function whose operands are known, and where that fails `can_watch` says no: nothing is captured.
+the stack. Where the stack begins is the same in all builds of one minor version, and how high it is
+follows from the code (stack_depths.py); both are tried once on a function whose operands are known,
+and where that fails `can_watch` says no: nothing is captured.
 """
 
 from __future__ import annotations
 
 import ctypes
+import dis
 import functools
 import sys
 from types import CodeType, FrameType
 from typing import Any
 
 from tilegrad.base.tracers import install_tracer
+from tilegrad.capture.stack_depths import stack_depths
 
 __all__ = ["can_watch", "cell_at", "function_of", "slots_of", "stack_of"]
 
-# Bytes: from a frame object to its interpreter frame; in that, the function, the count of used
-# slots, and the slots: local variables, cells, then the stack.
+# Bytes: from a frame object to its interpreter frame; in that, the function, and the slots: local
+# variables, cells, then the stack.
 _FRAME = 24
 _FUNCTION = {(3, 11): 0, (3, 12): 16, (3, 13): 16}.get(sys.version_info[:2], -1)
-_TOP = 64
 _SLOTS = 72
 _WORD = ctypes.sizeof(ctypes.c_void_p)
 
@@ -37,15 +39,12 @@ def _inner(frame: FrameType) -> int:
     return ctypes.c_void_p.from_address(id(frame) + _FRAME).value or 0
 
 
-def stack_of(frame: FrameType, count: int, below: int) -> list[Any]:
-    """The topmost `count` values, the last one on top; None for an empty slot. `below` is the
-    number of slots under the stack.
+def stack_of(frame: FrameType, count: int, used: int) -> list[Any]:
+    """The topmost `count` values, the last one on top; None for an empty slot. `used` is the number
+    of slots in use: those below the stack, and its depth.
     """
-    inner = _inner(frame)
-    used = ctypes.c_int.from_address(inner + _TOP).value
-    if used - count < below:
-        return []
-    return [_object_at(inner + _SLOTS + slot * _WORD) for slot in range(used - count, used)]
+    start = _inner(frame) + _SLOTS
+    return [_object_at(start + slot * _WORD) for slot in range(used - count, used)]
 
 
 def cell_at(frame: FrameType, slot: int) -> Any:
@@ -77,18 +76,24 @@ def can_watch() -> bool:
     def probe(left: Any, right: Any) -> Any:
         return left is right
 
+    depths = stack_depths(probe.__code__, list(dis.get_instructions(probe)))
+
     def trace(frame: FrameType, event: str, arg: Any) -> Any:
         if frame.f_code is not probe.__code__:
             return None
         frame.f_trace_opcodes = True
         if event == "opcode":
-            seen.append((stack_of(frame, 2, 2), function_of(frame)))
+            used = len(slots_of(frame.f_code)) + depths[frame.f_lasti]
+            if used >= 4:
+                seen.append((stack_of(frame, 2, used), function_of(frame)))
         return trace
 
     outer = sys.gettrace()
-    install_tracer(trace)
     try:
-        probe(first, second)
+        # Python 3.12 heeds `f_trace_opcodes` from the second trace function on.
+        for _ in range(2):
+            install_tracer(trace)
+            probe(first, second)
     finally:
         install_tracer(outer)
     return ([first, second], probe) in seen

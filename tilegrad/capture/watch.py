@@ -23,8 +23,17 @@ from tilegrad.capture.access_paths import AccessPath
 from tilegrad.capture.calls import Calls
 from tilegrad.capture.frames import can_watch, cell_at, function_of, slots_of, stack_of
 from tilegrad.capture.guards import Check, Guards
+from tilegrad.capture.instructions import (
+    ELEMENTS,
+    KIND,
+    QUIET,
+    QUIET_INTRINSICS,
+    TRUTH,
+    WHOLE,
+)
 from tilegrad.capture.objects import LIBRARY, TILEGRAD, USER, kind_of_file, look_up_class
 from tilegrad.capture.reads import Reads
+from tilegrad.capture.stack_depths import stack_depths
 from tilegrad.ir.uop import UOp
 from tilegrad.tensor.indexing.generator import Generator
 from tilegrad.tensor.storage.memory import bound
@@ -32,46 +41,14 @@ from tilegrad.tensor.storage.memory import bound
 __all__ = ["Watch"]
 
 _WATCHED = (USER, TILEGRAD, LIBRARY)
-
-# How many operands an instruction looks at, and the method that does; names stand for instructions
-# of Python 3.11 to 3.13.
-_QUIET = frozenset({
-    "BUILD_CONST_KEY_MAP", "BUILD_LIST", "BUILD_MAP", "BUILD_SET", "BUILD_SLICE", "BUILD_STRING",
-    "BUILD_TUPLE", "CACHE", "CHECK_EXC_MATCH", "COPY", "COPY_FREE_VARS", "DELETE_FAST", "END_FOR",
-    "END_SEND", "EXTENDED_ARG", "FOR_ITER", "INSTRUMENTED_RESUME",
-    "JUMP_BACKWARD", "JUMP_BACKWARD_NO_INTERRUPT", "JUMP_FORWARD", "LIST_APPEND",
-    "LIST_TO_TUPLE", "LOAD_ASSERTION_ERROR", "LOAD_BUILD_CLASS", "LOAD_CONST", "LOAD_FAST",
-    "LOAD_FAST_AND_CLEAR", "LOAD_FAST_CHECK", "LOAD_FAST_LOAD_FAST", "LOAD_LOCALS", "MAKE_CELL",
-    "MAKE_FUNCTION", "MAP_ADD", "NOP", "POP_EXCEPT",
-
-    "POP_TOP", "PRECALL", "PUSH_EXC_INFO", "PUSH_NULL",
-    "RAISE_VARARGS", "RERAISE", "RESUME", "RETURN_CONST", "RETURN_GENERATOR", "RETURN_VALUE",
-    "SEND", "SETUP_ANNOTATIONS", "SET_ADD", "SET_FUNCTION_ATTRIBUTE", "STORE_FAST",
-    "STORE_FAST_LOAD_FAST", "STORE_FAST_STORE_FAST", "SWAP", "TO_BOOL_BOOL", "WITH_EXCEPT_START",
-    "YIELD_VALUE",
-})  # fmt: skip
-_TRUTH = frozenset({
-    "JUMP_IF_FALSE_OR_POP", "JUMP_IF_TRUE_OR_POP", "POP_JUMP_BACKWARD_IF_FALSE",
-    "POP_JUMP_BACKWARD_IF_TRUE", "POP_JUMP_FORWARD_IF_FALSE", "POP_JUMP_FORWARD_IF_TRUE",
-    "POP_JUMP_IF_FALSE", "POP_JUMP_IF_TRUE", "TO_BOOL", "UNARY_NOT",
-})  # fmt: skip
-_WHOLE = {
-    "BINARY_OP": 2, "UNARY_INVERT": 1, "UNARY_NEGATIVE": 1, "UNARY_POSITIVE": 1, "FORMAT_VALUE": 2,
-    "FORMAT_SIMPLE": 1, "FORMAT_WITH_SPEC": 2, "CONVERT_VALUE": 1, "DICT_UPDATE": 1,
-    "DICT_MERGE": 1, "BINARY_SLICE": 3,
-}  # fmt: skip
-_KIND = frozenset({
-    "MATCH_MAPPING", "MATCH_SEQUENCE", "POP_JUMP_BACKWARD_IF_NONE", "POP_JUMP_BACKWARD_IF_NOT_NONE",
-    "POP_JUMP_FORWARD_IF_NONE", "POP_JUMP_FORWARD_IF_NOT_NONE", "POP_JUMP_IF_NONE",
-    "POP_JUMP_IF_NOT_NONE",
-})  # fmt: skip
-_ELEMENTS = frozenset({
-    "GET_ITER", "GET_YIELD_FROM_ITER", "LIST_EXTEND", "SET_UPDATE", "UNPACK_EX", "UNPACK_SEQUENCE",
-})  # fmt: skip
+# Where on the stack a callee is.
+_CALLEE_FIRST = sys.version_info >= (3, 13)
 
 Handler = Callable[["Watch", FrameType, dis.Instruction], None]
+# Before an instruction: what to do, the instruction, and the slots of the frame that are in use.
+Moment = tuple[Handler | None, dis.Instruction, int]
 # Code that is made as a program runs must not pile up.
-_programs: Bounded[int, tuple[CodeType, dict[int, tuple[Handler, dis.Instruction]]]] = Bounded(4096)
+_programs: Bounded[int, tuple[CodeType, dict[int, Moment]]] = Bounded(4096)
 
 
 class Watch:
@@ -91,6 +68,7 @@ class Watch:
         self.asked: set[UOp] = set()
         self.is_seeded = False
         self.line = ""
+        self._used = 0
         self._inner: set[CodeType] = set()
         self._cells: dict[int, Any] = {}
         self._kinds: dict[int, tuple[CodeType, str]] = {}
@@ -141,15 +119,14 @@ class Watch:
             known = self._kinds[id(code)] = (code, kind)
         if known[1] == "hook":
             self._hooks[code](frame)
-        if known[1] not in _WATCHED:
+        if known[1] not in _WATCHED or not can_watch():
             return None
         if known[1] == LIBRARY and (frame.f_back is None or frame.f_back.f_trace is None):
             # The core's, or a logger's, own affair.
             return None
         frame.f_trace_lines = False
         frame.f_trace_opcodes = True
-        if can_watch():
-            self._enter(frame, known[1])
+        self._enter(frame, known[1])
         self._note(frame)
         return self._step
 
@@ -160,11 +137,11 @@ class Watch:
             found = _programs.get(id(code))
             if found is None:
                 found = _programs.put(id(code), (code, _program(code)))
+            handler, step, self._used = found[1][frame.f_lasti]
             if self.calls.waiting:
                 self._given(frame)
-            entry = found[1].get(frame.f_lasti)
-            if entry is not None:
-                entry[0](self, frame, entry[1])
+            if handler is not None:
+                handler(self, frame, step)
                 self._note(frame)
         return self._step
 
@@ -176,12 +153,11 @@ class Watch:
         """Look at what a call gave, as far as someone waits for it."""
         if self.calls.waiting[-1][0] is frame:
             _, then = self.calls.waiting.pop()
-            top = self.stack(frame, 1)
-            if top:
-                then(top[0])
+            if self._used > len(slots_of(frame.f_code)):
+                then(self.stack(frame, 1)[0])
 
     def stack(self, frame: FrameType, count: int) -> list[Any]:
-        return stack_of(frame, count, len(slots_of(frame.f_code)))
+        return stack_of(frame, count, self._used)
 
     # entries of functions
 
@@ -317,14 +293,17 @@ class Watch:
         self.reads.assign(value, step.argval)
 
     def delete(self, frame: FrameType, step: dis.Instruction) -> None:
-        count = 2 if step.opname == "DELETE_SUBSCR" else 1
-        stack = self.stack(frame, count)
-        is_name = step.opname in ("DELETE_GLOBAL", "DELETE_NAME", "DELETE_DEREF")
-        if (is_name and step.opname != "DELETE_NAME") or self.reads.is_old(stack[0]):
+        if step.opname in ("DELETE_GLOBAL", "DELETE_DEREF"):
+            is_old = True
+        else:
+            is_old = self.reads.is_old(self.stack(frame, 1 + (step.opname == "DELETE_SUBSCR"))[0])
+        if is_old:
             self.reads.uncovered("deletes what was there before, which a replay would not")
 
     def load_item(self, frame: FrameType, step: dis.Instruction) -> None:
-        value, key = self.stack(frame, 2)
+        self._load_item(*self.stack(frame, 2))
+
+    def _load_item(self, value: Any, key: Any) -> None:
         self.reads.whole(key)
         self.reads.item(value, key)
 
@@ -332,15 +311,22 @@ class Watch:
         value, key = self.stack(frame, 2)
         self.reads.assign_item(value, key)
 
+    def load_slice(self, frame: FrameType, step: dis.Instruction) -> None:
+        value, begin, end = self.stack(frame, 3)
+        self._load_item(value, slice(begin, end))
+
+    def store_slice(self, frame: FrameType, step: dis.Instruction) -> None:
+        value, begin, end = self.stack(frame, 3)
+        self.reads.assign_item(value, slice(begin, end))
+
     # operators
 
     def whole(self, frame: FrameType, step: dis.Instruction) -> None:
-        values = self.stack(frame, _WHOLE[step.opname])
+        has_format = step.opname == "FORMAT_VALUE" and (step.arg or 0) & 4
+        values = self.stack(frame, WHOLE[step.opname] + bool(has_format))
         if step.opname == "BINARY_OP" and (step.arg or 0) >= 13:
             if isinstance(values[0], (list, dict, set)):
                 self.reads.alter(values.pop(0))
-        if step.opname == "FORMAT_VALUE" and not (step.arg or 0) & 4:
-            values = values[1:]
         if step.opname.startswith(("FORMAT", "CONVERT")):
             self.reads.shown(values)
         for value in values:
@@ -399,8 +385,12 @@ class Watch:
 
     def call(self, frame: FrameType, step: dis.Instruction) -> None:
         count = step.arg or 0
-        first, second, *args = self.stack(frame, count + 2)
-        if sys.version_info >= (3, 13):
+        if step.opname == "CALL_KW":
+            # The names of the last arguments lie on top.
+            first, second, *args, self.calls.names = self.stack(frame, count + 3)
+        else:
+            first, second, *args = self.stack(frame, count + 2)
+        if _CALLEE_FIRST:
             # The callee, then its first argument or nothing.
             callee, bound_to = first, [] if second is None else [second]
         else:
@@ -411,8 +401,9 @@ class Watch:
 
     def call_spread(self, frame: FrameType, step: dis.Instruction) -> None:
         has_names = bool((step.arg or 0) & 1)
-        values = self.stack(frame, 3 if has_names else 2)
-        function, args, *names = values
+        # Nothing lies below the callee, or, from Python 3.13 on, above it.
+        function, *values = self.stack(frame, 2 + has_names + _CALLEE_FIRST)
+        args, *names = values[_CALLEE_FIRST:]
         self.reads.elements(args)
         spread = list(args) if isinstance(args, (list, tuple)) else [args]
         if has_names:
@@ -422,13 +413,20 @@ class Watch:
         self.calls.call(frame, function, spread)
         self.calls.names = ()
 
+    def intrinsic(self, frame: FrameType, step: dis.Instruction) -> None:
+        """What the interpreter calls by a number: one value, which it takes as an operator does."""
+        if step.argrepr == "INTRINSIC_UNARY_POSITIVE":
+            self.reads.whole(self.stack(frame, 1)[0])
+        elif step.argrepr not in QUIET_INTRINSICS:
+            self.reads.uncovered(f"runs {step.argrepr}, which is not watched")
+
     def unknown(self, frame: FrameType, step: dis.Instruction) -> None:
         self.reads.uncovered(f"runs {step.opname}, which is not watched")
 
 
 _OF_TOP: dict[str, Callable[[Reads, Any], None]] = {
-    **dict.fromkeys(_TRUTH, Reads.truth), **dict.fromkeys(_ELEMENTS, Reads.elements),
-    **dict.fromkeys(_KIND, Reads.kind_of), "GET_LEN": Reads.length,
+    **dict.fromkeys(TRUTH, Reads.truth), **dict.fromkeys(ELEMENTS, Reads.elements),
+    **dict.fromkeys(KIND, Reads.kind_of), "GET_LEN": Reads.length,
 }  # fmt: skip
 _HANDLERS: dict[str, Handler] = {
     "LOAD_GLOBAL": Watch.load_name, "LOAD_NAME": Watch.load_name,
@@ -442,21 +440,26 @@ _HANDLERS: dict[str, Handler] = {
     "STORE_ATTR": Watch.store_attribute, "DELETE_ATTR": Watch.delete,
     "DELETE_SUBSCR": Watch.delete, "DELETE_GLOBAL": Watch.delete, "DELETE_DEREF": Watch.delete,
     "BINARY_SUBSCR": Watch.load_item, "STORE_SUBSCR": Watch.store_item,
+    "BINARY_SLICE": Watch.load_slice, "STORE_SLICE": Watch.store_slice,
     "COMPARE_OP": Watch.compare, "IS_OP": Watch.identity, "CONTAINS_OP": Watch.contains,
     "MATCH_CLASS": Watch.match_class, "MATCH_KEYS": Watch.match_keys,
     "KW_NAMES": Watch.note_names, "LOAD_SUPER_ATTR": Watch.load_above,
     "BEFORE_WITH": Watch.enter_block, "CALL": Watch.call, "CALL_KW": Watch.call,
-    "CALL_FUNCTION_EX": Watch.call_spread,
-    **dict.fromkeys(_WHOLE, Watch.whole), **dict.fromkeys(_OF_TOP, Watch.top),
+    "CALL_FUNCTION_EX": Watch.call_spread, "CALL_INTRINSIC_1": Watch.intrinsic,
+    **dict.fromkeys(WHOLE, Watch.whole), **dict.fromkeys(_OF_TOP, Watch.top),
 }  # fmt: skip
 
 
-def _program(code: CodeType) -> dict[int, tuple[Handler, dis.Instruction]]:
+def _program(code: CodeType) -> dict[int, Moment]:
     """What to do before which instruction, by its offset."""
-    found: dict[int, tuple[Handler, dis.Instruction]] = {}
-    for step in dis.get_instructions(code):
-        if step.opname not in _QUIET and step.opname != "DELETE_NAME":
-            found[step.offset] = (_HANDLERS.get(step.opname, Watch.unknown), step)
+    steps = list(dis.get_instructions(code))
+    at, below = {step.offset: step for step in steps}, len(slots_of(code))
+    found: dict[int, Moment] = {}
+    for offset, depth in stack_depths(code, steps).items():
+        step = at[offset]
+        is_quiet = step.opname in QUIET or step.opname == "DELETE_NAME"
+        handler = None if is_quiet else _HANDLERS.get(step.opname, Watch.unknown)
+        found[offset] = (handler, step, below + depth)
     return found
 
 
