@@ -124,6 +124,8 @@ class Watch:
         if known[1] == LIBRARY and (frame.f_back is None or frame.f_back.f_trace is None):
             # The core's, or a logger's, own affair.
             return None
+        # Python 3.13 heeds `f_trace_opcodes` only of a frame that has a trace function already.
+        frame.f_trace = self._step
         frame.f_trace_lines = False
         frame.f_trace_opcodes = True
         self._enter(frame, known[1])
