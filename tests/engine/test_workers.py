@@ -25,7 +25,6 @@ from tilegrad.engine.build.kernels import compile_kernels
 from tilegrad.engine.build.pipeline import CompiledKernel, Job, kernel_key, make_kernel
 from tilegrad.engine.build.worker import answer
 from tilegrad.engine.build.workers import Helpers
-from tilegrad.engine.child import write_message
 from tilegrad.engine.plans import plans
 from tilegrad.engine.realize import bindings
 
@@ -183,19 +182,12 @@ def test_a_helper_makes_nothing_for_a_device_that_it_knows_otherwise() -> None:
 
 
 def test_a_helper_without_work_ends(monkeypatch: pytest.MonkeyPatch) -> None:
-    ended = threading.Event()
     monkeypatch.setattr(worker, "_IDLE_S", 0.05)
-    monkeypatch.setattr(os, "_exit", lambda code: ended.set())
     source, sink = os.pipe()
-    with os.fdopen(source, "rb") as read, os.fdopen(sink, "wb") as written:
-        write_message(written, {"key": 1})
-        assert worker._next(read) == ({"key": 1}, b"")
-        assert not ended.is_set()
-        asked = threading.Thread(target=worker._next, args=(read,))
-        asked.start()
-        assert ended.wait(60)
-        written.close()
-        asked.join()
+    with os.fdopen(source, "rb") as read, os.fdopen(sink, "wb"), open(os.devnull, "wb") as answers:
+        waiting = worker._Worker(read)
+        waiting.run(answers)
+        assert waiting.messages.empty()
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from tests.ir.values import evaluate, evaluate_grid, same_bits
@@ -21,7 +21,7 @@ from tilegrad.base.trace import recording
 from tilegrad.ir import Ops, PatternMatcher, Rule, UOp, UPat, graph_rewrite
 from tilegrad.ir import rules as rules_package
 from tilegrad.ir.checks import CHECKS
-from tilegrad.ir.rules import SIMPLIFY, simplify, simplify_under
+from tilegrad.ir.rules import SIMPLIFY, moved_by, simplify, simplify_under
 from tilegrad.ir.text import render
 
 
@@ -248,6 +248,16 @@ def test_simplify_twice_is_once(seed: int) -> None:
     once = simplify(random_expression(rng, leaves_of(rng), rng.randint(1, 14)))
     twice = graph_rewrite(once, NOT_KEPT)
     assert twice is once, f"{render(once)}\n{render(twice)}"
+
+
+@settings(max_examples=600)
+@given(st.integers(0, 2**48), st.integers(-9, 9))
+def test_to_move_an_index_is_to_add_and_simplify(seed: int, distance: int) -> None:
+    rng = random.Random(seed)
+    index = simplify(random_expression(rng, leaves_of(rng), rng.randint(1, 14)))
+    assume(index.dtype is dtypes.index)
+    wanted = graph_rewrite(index + distance, NOT_KEPT)
+    assert moved_by(index, distance) is wanted, f"{render(index)} + {distance}"
 
 
 @settings(max_examples=200)

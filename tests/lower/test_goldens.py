@@ -188,8 +188,8 @@ def test_unroll_copies_values_and_reduces_them_in_one_iteration() -> None:
     sums = total(memory(1).load(u * 8 + k * 2 + v), k, v)
     ast = kernel(memory(0).store(u, sums), order=(0, 1, 2))
     assert text(unroll(ast)).split("\n") == [
-        "data0[0] = reduce(data1[((0*8)+(ridx0*2)+0)], data1[((0*8)+(ridx0*2)+1)], ridx0, Ops.ADD)",
-        "data0[1] = reduce(data1[((1*8)+(ridx0*2)+0)], data1[((1*8)+(ridx0*2)+1)], ridx0, Ops.ADD)",
+        "data0[0] = reduce(data1[(ridx0*2)], data1[((ridx0*2)+1)], ridx0, Ops.ADD)",
+        "data0[1] = reduce(data1[((ridx0*2)+8)], data1[((ridx0*2)+9)], ridx0, Ops.ADD)",
     ]
 
 

@@ -10,8 +10,11 @@ import pytest
 
 from tests.optimize.test_stage import SEED, kernel_of, run
 from tilegrad import Context, Device, Tensor, dtypes
+from tilegrad.engine.build.pipeline import compile_kernel
 from tilegrad.engine.program.stages import to_program
-from tilegrad.ir.op import Ops
+from tilegrad.ir import Axis, Ops, UOp
+from tilegrad.ir.args import KernelInfo
+from tilegrad.lower.lower import lower
 from tilegrad.lower.transpose_stores import transpose_stores
 from tilegrad.optimize.opt import Opt, OptOps
 from tilegrad.target import Target
@@ -81,6 +84,58 @@ def test_lanes_of_padding_are_left_out(rows: int) -> None:
     found = run(kernel_of(product), opts, (53, rows), left, right)
     np.testing.assert_allclose(found, left.T.astype("d") @ right, rtol=1e-4, atol=1e-5)
     assert 1 not in stored_lanes(product, opts)
+
+
+def test_tiles_that_are_added_to_memory_are_transposed_too() -> None:
+    """The gradient of an image whose pixels were repeated, as `interpolate` repeats them: each
+    pixel of the tile is added where its copy came from.
+    """
+    x = Tensor(SEED.standard_normal((2, 16, 4, 8), np.float32)).realize()
+    w = Tensor(SEED.standard_normal((32, 16, 3, 3), np.float32)).realize()
+    x.requires_grad = True
+    rows = Tensor(np.arange(8) // 2).realize()
+    grown = x[:, :, rows]
+    seen = SEED.standard_normal((2, 32, 8, 8), np.float32)
+    (grown.conv2d(w, padding=1) * Tensor(seen)).sum().backward()
+    assert x.grad is not None
+    spread = np.zeros((2, 16, 8, 8))
+    padded = np.pad(seen.astype("d"), ((0, 0), (0, 0), (1, 1), (1, 1)))
+    for row, column in itertools.product(range(3), range(3)):
+        part = padded[:, :, 2 - row : 10 - row, 2 - column : 10 - column]
+        spread += np.einsum("nohw,oi->nihw", part, w.numpy()[:, :, row, column])
+    expected = spread.reshape(2, 16, 4, 2, 8).sum(3)
+    np.testing.assert_allclose(x.grad.numpy(), expected, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("is_gated", [False, True])
+def test_sums_in_memory_are_stored_as_vectors(is_gated: bool) -> None:
+    target = Device["CPU"].target
+    lanes = target.lanes_of(dtypes.float)
+    if lanes < 4 or not target.has_mask:
+        pytest.skip("this processor has no masked vectors")
+    k, i = UOp.range(7, 0), UOp.range(lanes, 1, Axis.UPCAST)
+    j = UOp.range(8, 2, Axis.UPCAST)
+    out, a = (
+        UOp(Ops.DEFINE_GLOBAL, dtypes.float.ptr(size), (), slot)
+        for slot, size in ((0, 9 * lanes), (1, 56 * lanes))
+    )
+    value = a.load(k * (8 * lanes) + j * lanes + i)
+    gate = (k < 5,) if is_gated else ()
+    store = out.store(i * 9 + j, value, *gate, combine=Ops.ADD)
+    ast = UOp.sink(store.end(k), arg=KernelInfo("E", (0, 1, 2)))
+    stores = [node for node in lower(ast, target) if node.op is Ops.STORE]
+    assert {node.value.dtype.lanes for node in stores} == {8}
+    assert {node.arg for node in stores} == {Ops.ADD} and len(stores) % lanes == 0
+    data = SEED.standard_normal((7, 8, lanes), np.float32)
+    found = np.ones((lanes, 9), np.float32)
+    backend = Device["CPU"]
+    kernel = compile_kernel(ast, backend, [])
+    program = backend.runtime.load(kernel.function, kernel.binary)
+    memory = [array.ctypes.data for array in (found, data)]
+    backend.runtime.launch(program, memory, (), kernel.global_size, kernel.local_size, wait=True)
+    expected = np.ones((lanes, 9))
+    expected[:, :8] += data[: 5 if is_gated else 7].astype("d").sum(0).T
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
 
 
 def test_targets_without_vectors_are_left_alone() -> None:

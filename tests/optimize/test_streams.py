@@ -115,3 +115,23 @@ def test_rows_are_added_in_order_whatever_their_tile() -> None:
     np.add.at(expected, rows, y)
     found = Tensor(x).realize().index_add(0, Tensor(rows).realize(), Tensor(y).realize())
     np.testing.assert_allclose(found.numpy(), expected, rtol=1e-4, atol=1e-4)
+
+
+def test_reductions_that_share_their_loops_have_lanes_along_one() -> None:
+    """One reads along rows, the other along columns as well: unrolled along both, each term would
+    be computed by itself.
+    """
+    target = Target(name="wide", vector_bytes=64, registers=32, has_fma=True, has_mask=True)
+    i, j = loop(64, 0), loop(16, 1, Axis.REDUCE)
+    k = loop(16, 2, Axis.REDUCE)
+    out, total, a, b = (
+        UOp(Ops.DEFINE_GLOBAL, dtypes.float.ptr(size), (), slot)
+        for slot, size in enumerate((64, 64, 64 * 256, 64 * 256))
+    )
+    down, along = a.load(i * 256 + k * 16 + j), b.load(i * 256 + j * 16 + k)
+    first = UOp(Ops.REDUCE, dtypes.float, (down, j, k), Ops.ADD)
+    second = UOp(Ops.REDUCE, dtypes.float, (down * along, j, k), Ops.ADD)
+    stores = out.store(i, first), total.store(i, second)
+    ast = UOp.sink(*stores, arg=KernelInfo("r", (0, 1, 2)))
+    found = [opt for opt in heuristic(start(ast, target), target) if opt.op is OptOps.UNROLL]
+    assert len(found) == 1

@@ -82,7 +82,7 @@ def _path(table: str, key: str) -> Path | None:
     """Where an entry is; None for what is no key, as a damaged plan may name."""
     if not (key.isascii() and key.isalnum()):
         return None
-    return _base() / table / key[:2] / key[2:]
+    return _base() / table / key[:1] / key[1:]
 
 
 def has_entries() -> bool:

@@ -218,6 +218,8 @@ def _add_by_units(ast: UOp) -> UOp:
     after    ASSIGN(acc, GEP(WMMA(a, b, VECTORIZE(acc * c, ...)), 0))
     """
     nodes = ast.toposort()
+    if all(node.op is not Ops.WMMA for node in nodes):
+        return ast
     users: dict[UOp, list[UOp]] = {}
     for node in nodes:
         for source in node.src:

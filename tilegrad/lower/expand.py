@@ -2,16 +2,20 @@
 depends on.
 
 Each node is copied once per combination of the unrolled axes that it needs, so the work is
-proportional to the size of the result.
+proportional to the size of the result. Copies of an index that is linear in those axes differ by a
+constant: they are one sum and a constant each, in their simplest form, and only those are made that
+an access or a condition needs.
 """
 
 from __future__ import annotations
 
 import itertools
+from operator import mul
 
 from tilegrad.base.dtype import dtypes
 from tilegrad.ir.op import UNROLLED, Ops
 from tilegrad.ir.queries import next_number
+from tilegrad.ir.rules import moved_by, simplify, terms_of
 from tilegrad.ir.uop import UOp
 
 __all__ = ["unroll"]
@@ -49,12 +53,47 @@ def unroll(ast: UOp) -> UOp:
         needs[node] = own
         copies: dict[Point, UOp] = {}
         if own and node.op not in _SPECIAL:
-            made[node] = _copies(node, own, needs, made)
+            steps = _steps(node, own, needs)
+            if steps is None:
+                made[node] = _copies(node, own, needs, made)
+            else:
+                made[node] = _LinearCopies(node, own, steps)
             continue
         for point in itertools.product(*(range(axis.extent.arg) for axis in own)):
             copies[point] = _copy(node, dict(zip(own, point, strict=True)), needs, made, number)
         made[node] = copies
     return made[ast][()]
+
+
+class _LinearCopies(dict[Point, UOp]):
+    """The copies of an index by point, each made when it is asked for.
+
+    Attributes:
+        steps: by how much the index grows with each of its unrolled axes.
+    """
+
+    def __init__(self, index: UOp, axes: tuple[UOp, ...], steps: tuple[int, ...]):
+        super().__init__()
+        self.index, self.axes, self.steps = index, axes, steps
+        self.first: UOp | None = None
+
+    def __missing__(self, point: Point) -> UOp:
+        if self.first is None:
+            zero = UOp.const(dtypes.index, 0)
+            self.first = simplify(self.index, dict.fromkeys(self.axes, zero))
+        copy = moved_by(self.first, sum(map(mul, self.steps, point)))
+        self[point] = copy
+        return copy
+
+
+def _steps(
+    node: UOp, own: tuple[UOp, ...], needs: dict[UOp, tuple[UOp, ...]]
+) -> tuple[int, ...] | None:
+    """The steps of an index along its unrolled axes `own`; None where it is not linear in them."""
+    found = terms_of(node) if node.dtype is dtypes.index else None
+    if found is None or any(needs.get(term) != () for term in found[0] if term not in own):
+        return None
+    return tuple([found[0].get(axis, 0) for axis in own])
 
 
 def _copies(

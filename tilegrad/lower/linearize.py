@@ -162,7 +162,7 @@ class _Emitter:
 
     def _body(self, loop: UOp | None, needs: dict[UOp, set[UOp]]) -> None:
         stack: list[
-            tuple[UOp | None, list[tuple[int, int, UOp]], dict[UOp, set[UOp]], dict[UOp, list[UOp]]]
+            tuple[UOp | None, list[tuple[int, int, UOp]], dict[UOp, int], dict[UOp, list[UOp]]]
         ] = []
         stack.append(self._open(loop, needs))
         while stack:
@@ -188,14 +188,14 @@ class _Emitter:
     def _open(self, loop: UOp | None, needs: dict[UOp, set[UOp]]):  # type: ignore[no-untyped-def]
         items = [node for node in self.members.get(loop, ()) if node.op is not Ops.RANGE]
         items += self.loops_at.get(loop, [])
-        inside = set(items)
-        waiting: dict[UOp, set[UOp]] = {}
+        # How many items of this body each one still waits for.
+        waiting: dict[UOp, int] = {}
         users: dict[UOp, list[UOp]] = {}
         ready: list[tuple[int, int, UOp]] = []
         for item in items:
-            left = needs.get(item, set()) & inside
+            left = needs.get(item)
             if left:
-                waiting[item] = left
+                waiting[item] = len(left)
                 for source in left:
                     users.setdefault(source, []).append(item)
             else:
@@ -205,8 +205,10 @@ class _Emitter:
     def _done(self, item: UOp, frame) -> None:  # type: ignore[no-untyped-def]
         _, ready, waiting, users = frame
         for user in users.get(item, ()):
-            waiting[user].discard(item)
-            if not waiting[user]:
+            left = waiting[user] - 1
+            if left:
+                waiting[user] = left
+            else:
                 del waiting[user]
                 heapq.heappush(ready, (self._priority(user), self.rank[user], user))
 

@@ -17,7 +17,7 @@ copies share an iteration, which stays if one of them counts.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Set
+from collections.abc import Collection, Iterable, Iterator, Mapping, Set
 from typing import NamedTuple
 
 from tilegrad.base.dtype import dtypes
@@ -70,7 +70,8 @@ def skip_iterations(ast: UOp, target: Target) -> UOp:
             loop for loop in reduce.src[1:] if loop.axis is Axis.REDUCE and named.count(loop) == 1
         ]
         nothing = reduce.arg.definition.identity(reduce.dtype)
-        bounds = list(_bounds(reduce.src[0], nothing)) if own and nothing in _NOTHING else []
+        is_asked = bool(own) and nothing in _NOTHING
+        bounds = list(_bounds(reduce.src[0], nothing, own)) if is_asked else []
         for loop in own:
             lows: list[UOp] = []
             highs: list[UOp] = []
@@ -140,11 +141,13 @@ def _end(bound: _Bound, loop: UOp, around: Iterable[UOp]) -> _Bound | None:
     return _Bound(simplify((left + (scale - 1)) // scale), 0, is_less, condition)
 
 
-def _bounds(value: UOp, nothing: float) -> Iterator[_Bound]:
-    """Bounds, as gates and conditions show them: outside, `value` is `nothing`."""
+def _bounds(value: UOp, nothing: float, loops: Collection[UOp]) -> Iterator[_Bound]:
+    """Bounds for `loops`, as gates and conditions show them: outside, `value` is `nothing`."""
     nodes = value.toposort()
     deciding = _deciding(nodes)
     for node in nodes:
+        if node.op not in (Ops.CMPLT, Ops.LOAD) or node.ranges.isdisjoint(loops):
+            continue
         if node.op is Ops.CMPLT and _is_scalar_index(node):
             left, right = node.src
             for flag in sorted(deciding.get(node, _BOTH)):
@@ -157,7 +160,7 @@ def _bounds(value: UOp, nothing: float) -> Iterator[_Bound]:
             for hidden in _NOTHING if node.dtype.is_float else (0,):
                 is_open = simplify(value, {node: UOp.const(node.dtype, hidden)})
                 if is_always(is_open, nothing) and _is_closed(value, node, nothing):
-                    for bound in _bounds(copy.value, hidden):
+                    for bound in _bounds(copy.value, hidden, {*loops, *copy.digits}):
                         yield _Bound(_at_load(bound.total, copy), bound.limit, bound.is_less)
 
 

@@ -23,8 +23,8 @@ from tilegrad.target import Target
 
 __all__ = ["transpose_stores"]
 
-# (pointer, the terms of its index, the dtype of the vectors)
-Key = tuple[UOp, frozenset[tuple[UOp, int]], DType]
+# (pointer, the terms of its index, the dtype of the vectors, what combines them with memory)
+Key = tuple[UOp, frozenset[tuple[UOp, int]], DType, Ops | None]
 # The lanes of each vector: the constant term of the index of its store, and the store.
 Rows = dict[UOp, dict[int, tuple[int, UOp]]]
 
@@ -45,13 +45,13 @@ def transpose_stores(ast: UOp, target: Target) -> UOp:
             vector, lane = node.value.src[0], node.value.arg[0]
             groups.setdefault(key, {}).setdefault(vector, {})[lane] = offset, node
     new: dict[UOp, UOp] = {}
-    for (pointer, _, dtype), rows in groups.items():
+    for (_, _, dtype, _), rows in groups.items():
         for run, size in _runs(rows, dtype.lanes):
             if size == 1 and not _has_gates(run, rows) and _is_dense(run, rows, dtype.lanes):
-                new |= _interleaved(pointer, run, rows)
+                new |= _interleaved(run, rows)
                 continue
             for chunk in _cut(run, dtype.lanes, size, target):
-                new |= _transposed(pointer, chunk, size, rows)
+                new |= _transposed(chunk, size, rows)
     # A tile may be computed from memory that another tile's stores fill.
     while not new.keys().isdisjoint(ast.toposort()):
         ast = _with_stores(ast, new)
@@ -62,7 +62,7 @@ def _element(node: UOp, target: Target) -> tuple[Key, int] | None:
     """The key that the stores of a tile share, and the constant term of this store's index; None
     for a store of anything but one lane of a vector.
     """
-    if node.arg is not None or (node.is_gated and not target.has_mask):
+    if node.is_gated and not target.has_mask:
         return None
     pointer, index, value = node.src[:3]
     memory = pointer.dtype
@@ -77,7 +77,8 @@ def _element(node: UOp, target: Target) -> tuple[Key, int] | None:
     found = terms_of(index)
     if found is None:
         return None
-    return (pointer, frozenset(found[0].items()), value.src[0].dtype), found[1]
+    key = pointer, frozenset(found[0].items()), value.src[0].dtype, node.arg
+    return key, found[1]
 
 
 def _runs(rows: Rows, lanes: int) -> Iterator[tuple[list[UOp], int]]:
@@ -143,14 +144,15 @@ def _is_dense(run: Sequence[UOp], rows: Rows, lanes: int) -> bool:
     return all(first[lane][0] == first[0][0] + lane * count for lane in range(lanes))
 
 
-def _interleaved(pointer: UOp, run: Sequence[UOp], rows: Rows) -> dict[UOp, UOp]:
+def _interleaved(run: Sequence[UOp], rows: Rows) -> dict[UOp, UOp]:
     """The stores of whole vectors of a dense tile, by the scalar stores they replace."""
     lanes, count = run[0].dtype.lanes, len(run)
     vectors = _zipped_all(run)
     found: dict[UOp, UOp] = {}
     for number, value in enumerate(vectors):
         covered = range(number * lanes // count, (number + 1) * lanes // count)
-        store = pointer.store(rows[run[0]][covered[0]][1].src[1], value)
+        first = rows[run[0]][covered[0]][1]
+        store = _vector_of(first, value)
         found |= {rows[vector][lane][1]: store for vector in run for lane in covered}
     return found
 
@@ -174,7 +176,7 @@ def _zipped_all(vectors: Sequence[UOp], size: int = 1) -> list[UOp]:
     return list(vectors)
 
 
-def _transposed(pointer: UOp, chunk: Sequence[UOp], size: int, rows: Rows) -> dict[UOp, UOp]:
+def _transposed(chunk: Sequence[UOp], size: int, rows: Rows) -> dict[UOp, UOp]:
     """The vector stores of the rows `chunk`, by the scalar stores they replace."""
     lanes = chunk[0].dtype.lanes
     stores = [
@@ -195,8 +197,13 @@ def _transposed(pointer: UOp, chunk: Sequence[UOp], size: int, rows: Rows) -> di
         if count > len(chunk):
             gates += [UOp.stack(UOp.const(dtypes.bool, row < len(chunk)) for row in range(count))]
         gate = (functools.reduce(operator.and_, gates),) if gates else ()
-        found |= dict.fromkeys(own, pointer.store(own[0].src[1], value, *gate))
+        found |= dict.fromkeys(own, _vector_of(own[0], value, *gate))
     return found
+
+
+def _vector_of(store: UOp, value: UOp, *gate: UOp) -> UOp:
+    """The store of the vector `value` from where `store` stores on, combined as there."""
+    return store.src[0].store(store.src[1], value, *gate, combine=store.arg)
 
 
 def _with_stores(ast: UOp, new: dict[UOp, UOp]) -> UOp:

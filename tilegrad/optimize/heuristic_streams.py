@@ -74,12 +74,15 @@ class Streamer(Pooler):
     def vectorize_nests(self, reductions: Sequence[UOp], width: int) -> None:
         """Vectors along memory in every nest, by itself."""
         store = stores(self.ast)[0]
-        has_lanes = [
-            self.vectorize_reduction(
-                reduction, self.lanes(reduction), is_alone=len(reductions) == 1
-            )
-            for reduction in reductions
-        ]
+        # Reductions that share their loops have lanes along one of them, not along one each.
+        lanes_of: dict[tuple[UOp, ...], bool] = {}
+        for reduction in reductions:
+            loops = reduction.src[1:]
+            if not lanes_of.get(loops):
+                lanes_of[loops] = self.vectorize_reduction(
+                    reduction, self.lanes(reduction), is_alone=len(reductions) == 1
+                )
+        has_lanes = [lanes_of[reduction.src[1:]] for reduction in reductions]
         for nest in [node for node in self.ast.toposort() if node.op is Ops.END]:
             self.vectorize_nest(nest, width)
         for loop in reversed(loop_order(self.ast)):

@@ -34,6 +34,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from tilegrad.base.config import training
 from tilegrad.base.errors import ShapeError, TilegradError
+from tilegrad.engine.realize.ahead import look_ahead
 from tilegrad.engine.realize.later_versions import from_later_versions
 from tilegrad.engine.realize.realize import exclusive, realized
 from tilegrad.grad.backward import below, gradients
@@ -250,6 +251,7 @@ class Tensor(Slots, Interchange, AbsentNames, metaclass=_Kind):
             return self
         # A run in another thread gives tensors other nodes: not meanwhile.
         with exclusive():
+            look_ahead(self.uop)
             leaves, found = self._leaves_and_gradients(gradient)
         for leaf, node in zip(leaves, found):
             if node is not None:

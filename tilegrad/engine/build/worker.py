@@ -14,6 +14,7 @@ import threading
 from collections.abc import Mapping
 from dataclasses import asdict
 from itertools import chain
+from queue import Empty, SimpleQueue
 from typing import IO, Any
 
 from tilegrad.base.config import Context
@@ -49,27 +50,83 @@ def main() -> None:
             step()
     # Graphs have no cycles.
     gc.disable()
-    backends: dict[tuple[str, str], Backend | None] = {}
-    with contextlib.suppress(BrokenPipeError):
-        write_message(sink, {})
-        while (message := _next(source)) is not None:
-            job, graph = message
-            with Context(**job["switches"]):
-                described = repr(job["switches"]), job["device"]
-                if described not in backends:
-                    backends[described] = _described(job["device"])
-                write_message(sink, *answer(job, graph, backends[described]))
+    _Worker(source).run(sink)
     os._exit(0)
 
 
-def _next(source: IO[bytes]) -> Message | None:
-    """The next message; the process ends where none comes for a while."""
-    end = threading.Timer(_IDLE_S, os._exit, (0,))
-    end.daemon = True
-    end.start()
-    message = read_message(source)
-    end.cancel()
-    return message
+class _Worker:
+    """A process that answers messages. They are read by a thread, so that the process sees while it
+    makes kernels ahead that others are asked for.
+    """
+
+    def __init__(self, source: IO[bytes]):
+        self.messages: SimpleQueue[Message | None] = SimpleQueue()
+        self.backends: dict[tuple[str, str], Backend | None] = {}
+        # Answers to jobs that have not come yet, by key.
+        self.ahead: dict[str, Message] = {}
+        # Whether it is still to be said which these are.
+        self.is_untold = False
+        threading.Thread(target=self._read, args=(source,), daemon=True).start()
+
+    def _read(self, source: IO[bytes]) -> None:
+        message: Message | None = {}, b""
+        while message is not None:
+            try:
+                message = read_message(source)
+            except (OSError, ValueError):
+                message = None
+            self.messages.put(message)
+
+    def run(self, sink: IO[bytes]) -> None:
+        """Say that the compiler is loaded; answer until there is nothing more to read, or for a
+        while nothing to do.
+        """
+        with contextlib.suppress(BrokenPipeError, Empty):
+            write_message(sink, {})
+            while (message := self.messages.get(timeout=_IDLE_S)) is not None:
+                job, graph = message
+                with Context(**job["switches"]):
+                    backend = self._backend(job)
+                    if "ahead" in job:
+                        self._look_ahead(graph, job["device"], backend)
+                        continue
+                    if self.is_untold:
+                        self.is_untold = False
+                        write_message(sink, {"ahead": list(self.ahead)})
+                    known = self.ahead.pop(job["key"], None) if job["is_short"] else None
+                    write_message(sink, *(known or answer(job, graph, backend)))
+
+    def _backend(self, job: Mapping[str, Any]) -> Backend | None:
+        described = repr(job["switches"]), job["device"]
+        if described not in self.backends:
+            self.backends[described] = _described(job["device"])
+        return self.backends[described]
+
+    def _look_ahead(self, graph: bytes, device: str, backend: Backend | None) -> None:
+        """Make the kernels that are final before the schedule of a graph is complete, until there
+        is another message.
+        """
+        from tilegrad.schedule.schedule import make_schedule
+
+        if backend is None:
+            return
+
+        def begin(ast: UOp, device: str) -> None:
+            if not self.messages.empty():
+                raise _WantedError
+            key = kernel_key(ast, backend)
+            if device == backend.name and key not in self.ahead:
+                self.ahead[key] = _made(ast, key, backend, is_short=True)
+                self.is_untold = True
+
+        # The process that asked meets any error itself.
+        with contextlib.suppress(Exception):
+            targets = {device: backend.target}
+            make_schedule(pickle.loads(graph), targets, device, plain=False, begin=begin)
+
+
+class _WantedError(Exception):
+    """There is something to do that somebody waits for."""
 
 
 def _described(device: str) -> Backend | None:
@@ -86,9 +143,13 @@ def answer(job: Mapping[str, Any], graph: bytes, backend: Backend | None) -> Mes
     ast: UOp = pickle.loads(graph)
     if backend is None or kernel_key(ast, backend) != job["key"]:
         return {}, b""
+    return _made(ast, job["key"], backend, is_short=job["is_short"])
+
+
+def _made(ast: UOp, key: str, backend: Backend, *, is_short: bool) -> Message:
     before = asdict(counters)
     try:
-        kernel = make_kernel(ast, backend, job["key"], is_short=job["is_short"])
+        kernel = make_kernel(ast, backend, key, is_short=is_short)
     except (TilegradError, ImportError, OSError):
         # The process that asked meets the same, and says where.
         return {}, b""

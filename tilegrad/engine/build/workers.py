@@ -17,18 +17,28 @@ import pickle
 import subprocess
 import threading
 from collections import Counter, deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from queue import SimpleQueue
+from typing import TYPE_CHECKING
 
 from tilegrad.base.config import config
 from tilegrad.base.forks import held_at_fork
 from tilegrad.base.trace import counters
 from tilegrad.engine.build.pipeline import CompiledKernel, Job, kernel_from
-from tilegrad.engine.child import end_children, read_message, start_child, write_message
+from tilegrad.engine.child import (
+    Message,
+    end_children,
+    read_message,
+    start_child,
+    write_message,
+)
 
-__all__ = ["Helper", "Helpers", "begin", "behind", "end", "taken"]
+if TYPE_CHECKING:
+    from tilegrad.ir.uop import UOp
+
+__all__ = ["Helper", "Helpers", "begin", "behind", "end", "look_ahead", "taken"]
 
 # When this process has nothing left to do, a helper that gives nothing for so long is given up.
 _PATIENCE_S = 60.0
@@ -48,6 +58,10 @@ class _SharedJobs:
         # and by the order in which they came.
         self._queue: list[tuple[int, int, Job]] = []
         self._keys: set[str] = set()
+        # Keys of kernels that a helper has made ahead, and the jobs of these: it is asked for them
+        # first, and this process makes them last.
+        self._ahead: dict[str, Helper] = {}
+        self._reserved: dict[str, Job] = {}
         self._outstanding: Counter[Helper] = Counter()
         self._changed = threading.Condition()
         self.switches = asdict(config.current())
@@ -59,22 +73,36 @@ class _SharedJobs:
         with self._changed:
             for job in jobs:
                 if job.key not in self._keys:
-                    size = len(job.ast.toposort())
-                    heapq.heappush(self._queue, (-size, len(self._keys), job))
+                    if job.key in self._ahead:
+                        self._reserved[job.key] = job
+                    else:
+                        size = len(job.ast.toposort())
+                        heapq.heappush(self._queue, (-size, len(self._keys), job))
                     self._keys.add(job.key)
+
+    def reserve(self, keys: Collection[str], helper: Helper) -> None:
+        """The kernels of `keys` are made: `helper` has them."""
+        with self._changed:
+            self._ahead.update(dict.fromkeys(keys, helper))
+            self._reserved.update({job.key: job for _, _, job in self._queue if job.key in keys})
+            self._queue = [each for each in self._queue if each[2].key not in keys]
+            heapq.heapify(self._queue)
 
     def take(self, helper: Helper | None = None) -> Job | None:
         """The next job, for a helper or for this thread. A helper takes a second one, to have it
         when it gives the first, unless it is the last.
         """
         with self._changed:
-            if not self._queue:
-                return None
+            own = next((key for key in self._reserved if self._ahead[key] is helper), None)
+            if own is None and not self._queue:
+                if helper is not None or not self._reserved:
+                    return None
+                own = next(iter(self._reserved))
             if helper is not None:
                 if self._outstanding[helper] > (len(self._queue) > 1):
                     return None
                 self._outstanding[helper] += 1
-            return heapq.heappop(self._queue)[2]
+            return heapq.heappop(self._queue)[2] if own is None else self._reserved.pop(own)
 
     def give(self, key: str, kernel: CompiledKernel | None, helper: Helper | None = None) -> None:
         """Store the kernel of the job with that key; `helper`, if given, has one job less."""
@@ -95,12 +123,13 @@ class _SharedJobs:
         """Drop the jobs that no process has taken."""
         with self._changed:
             self._queue.clear()
+            self._reserved.clear()
 
     def wait(self, helpers: Sequence[Helper]) -> None:
         """Wait until all is made, no helper is left to make it, or patience is."""
 
         def is_over() -> bool:
-            is_made = not self._queue and not any(self._outstanding.values())
+            is_made = not self._queue and not self._reserved and not any(self._outstanding.values())
             return is_made or all(helper.has_ended for helper in helpers)
 
         with self._changed:
@@ -132,22 +161,32 @@ class Helper:
         assert self.process.stdin is not None
         write_message(self.process.stdin, {"rehearses": rehearses, "is_behind": is_behind})
         self.is_loaded = self.has_ended = False
-        self._waiting: SimpleQueue[_SharedJobs] = SimpleQueue()
+        # Jobs of plans, and graphs whose kernels are made ahead.
+        self._waiting: SimpleQueue[_SharedJobs | Message] = SimpleQueue()
         threading.Thread(target=self._serve, name="tilegrad worker", daemon=True).start()
 
     def serve(self, shared: _SharedJobs) -> None:
         """Take jobs of `shared` from now on, or once the process is loaded, until none is left."""
         self._waiting.put(shared)
 
+    def look_ahead(self, graph: UOp, device: str) -> None:
+        """Make kernels of `graph` until a plan asks for some, which may be the same."""
+        fields = {"ahead": True, "device": device, "switches": asdict(config.current())}
+        self._waiting.put((fields, pickle.dumps(graph)))
+
     def _serve(self) -> None:
-        assert self.process.stdout is not None
+        assert self.process.stdin is not None and self.process.stdout is not None
         shared: _SharedJobs | None = None
         try:
             if read_message(self.process.stdout) is not None:
                 self.is_loaded = True
                 while True:
-                    shared = self._waiting.get()
-                    self._work(shared)
+                    given = self._waiting.get()
+                    if isinstance(given, _SharedJobs):
+                        shared = given
+                        self._work(shared)
+                    else:
+                        write_message(self.process.stdin, *given)
         except (OSError, ValueError, EOFError):
             pass
         finally:
@@ -155,7 +194,9 @@ class Helper:
             if shared is not None:
                 shared.leave(self)
             while not self._waiting.empty():
-                self._waiting.get().leave(self)
+                given = self._waiting.get()
+                if isinstance(given, _SharedJobs):
+                    given.leave(self)
             end_children(self.process)
 
     def _work(self, shared: _SharedJobs) -> None:
@@ -176,7 +217,11 @@ class Helper:
             answer = read_message(self.process.stdout)
             if answer is None:
                 raise EOFError
-            (found, binary), key = answer, sent.popleft()
+            found, binary = answer
+            if "ahead" in found:
+                shared.reserve(found["ahead"], self)
+                continue
+            key = sent.popleft()
             if found:
                 counters.add(found["work"])
             made = kernel_from(key, found["kernel"], binary) if found else None
@@ -295,6 +340,16 @@ def taken(count: int) -> Iterator[Helpers | None]:
             helpers.close()
     finally:
         in_use.release()
+
+
+def look_ahead(graph: UOp, device: str) -> None:
+    """Let a helper that is loaded make kernels of `graph`, if there is one: a plan that has them is
+    about to be made.
+    """
+    with _changes:
+        loaded = [helper for helper in _helpers if helper.is_loaded and not helper.has_ended]
+    if loaded:
+        loaded[0].look_ahead(graph, device)
 
 
 def behind() -> Helpers:

@@ -23,7 +23,7 @@ from tilegrad.ir.uop import UOp
 
 __all__ = [
     "BOOLEANS", "COMPARISONS", "DIVISION", "FOLDING", "IDENTITIES", "SIMPLIFY", "SUMS", "conjuncts",
-    "difference_of", "distance_between", "from_terms", "shared_terms", "simplify",
+    "difference_of", "distance_between", "from_terms", "moved_by", "shared_terms", "simplify",
     "simplify_under", "terms_of",
 ]  # fmt: skip
 
@@ -41,6 +41,23 @@ def simplify(node: UOp, mapping: Mapping[UOp, UOp] | None = None) -> UOp:
     if mapping:
         return replace_and_rewrite(node, mapping, SIMPLIFY, name="simplify")
     return graph_rewrite(node, SIMPLIFY, name="simplify")
+
+
+def moved_by(index: UOp, distance: int) -> UOp:
+    """`simplify(index + distance)` of an index that is in its simplest form: a constant stands on
+    the right of a sum, and no rule needs to be tried for that.
+    """
+    if not distance:
+        return index
+    if index.op is Ops.CONST:
+        return UOp.const(dtypes.index, index.arg + distance)
+    if index.op is Ops.ADD and index.src[1].op is Ops.CONST:
+        index, distance = index.src[0], distance + index.src[1].arg
+        if not distance:
+            return index
+    moved = UOp(Ops.ADD, dtypes.index, (index, UOp.const(dtypes.index, distance)))
+    moved.simple = True
+    return moved
 
 
 def distance_between(first: UOp, other: UOp) -> int | None:
