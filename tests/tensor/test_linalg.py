@@ -292,6 +292,16 @@ def test_sums_and_products() -> None:
         assert norm.item() == pytest.approx(np.linalg.norm(a, ord))  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize("order", [-3.5, -1, -0.5, 0.5, 2.5])
+@pytest.mark.parametrize("values", [[0.0, 1.0, 3.0], [0.0, 0.0], [2.0, -1.0, 3.0]], ids=str)
+def test_a_norm_of_any_order(order: float, values: list[float]) -> None:
+    """Of a negative order it is 0 where an element is."""
+    with np.errstate(divide="ignore"):
+        expected = np.linalg.norm(np.array(values), order)
+    assert Tensor(values).vector_norm(order).item() == pytest.approx(expected)
+    assert Tensor(values).norm(order).item() == pytest.approx(expected)
+
+
 def test_newton_schulz() -> None:
     """With the right polynomial, singular values go to 1 and vectors stay."""
     x = np.random.RandomState(0).randn(5, 3)

@@ -252,6 +252,21 @@ def test_gradients_of_a_batch_of_directions() -> None:
     assert x.grad.tolist() == [6.0, 12.0, 18.0]
 
 
+def test_gradients_are_asked_for_in_whatever_holds_the_tensors() -> None:
+    x = torch.tensor([1.0, 2.0], requires_grad=True)
+    y = torch.tensor([3.0, 5.0], requires_grad=True)
+    named = {"x": x, "y": y}
+    found = torch.autograd.grad((x * y).sum(), named.values())
+    assert [each.tolist() for each in found] == [[3.0, 5.0], [1.0, 2.0]]
+    losses = ((x * y).sum() * scale for scale in (1, 2))
+    found = torch.autograd.grad(losses, (each for each in (y, x)))
+    assert [each.tolist() for each in found] == [[3.0, 6.0], [9.0, 15.0]]
+    (rows,) = torch.autograd.grad(x * y, iter([x]), torch.eye(2), is_grads_batched=True)
+    assert rows.tolist() == [[3.0, 0.0], [0.0, 5.0]]
+    torch.autograd.backward(iter([x * y]), iter([torch.ones(2)]), inputs=named.values())
+    assert (x.grad.tolist(), y.grad.tolist()) == ([3.0, 5.0], [1.0, 2.0])
+
+
 def test_a_block_that_keeps_values_elsewhere_changes_none() -> None:
     x = torch.tensor([2.0], requires_grad=True)
     with torch.autograd.graph.save_on_cpu(pin_memory=True):

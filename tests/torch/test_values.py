@@ -23,6 +23,28 @@ def test_an_integer_beside_bools_is_int64() -> None:
     assert (mask + 1).tolist() == [2, 1] and (mask * 2.5).dtype == torch.float32
 
 
+@pytest.mark.parametrize(
+    ("values", "dtype"),
+    [
+        ([np.float32(1), 2], "float32"),
+        ([[np.float32(1)], [2.5]], "float32"),
+        ([np.uint8(1), 1.5], "float32"),
+        ([np.array([1, 2], np.float32), [3, 4]], "float32"),
+        ([np.float16(1), np.int64(2)], "float16"),
+        ([np.float64(1), 2.0], "float64"),
+        ([np.int8(1), np.int32(2)], "int32"),
+        ([2, np.int32(3)], "int64"),
+    ],
+    ids=str,
+)
+def test_scalars_of_numpy_meet_numbers_as_tensors_do(values: Any, dtype: str) -> None:
+    """NumPy itself makes float64 of most of these."""
+    for make in (torch.tensor, torch.as_tensor):
+        made = make(values)
+        assert made.dtype is getattr(torch, dtype)
+        assert made.tolist() == np.array(values).tolist()
+
+
 def test_what_is_filled_keeps_its_dtype() -> None:
     x, mask = torch.tensor([1, 2]), torch.tensor([True, False])
     assert repr(x.masked_fill(mask, 7.5)) == "tensor([7, 2])"

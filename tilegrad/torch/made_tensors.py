@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections import deque
 from collections.abc import Sequence
@@ -10,6 +11,7 @@ from typing import Any, TypedDict, Unpack
 import numpy
 
 from tilegrad.base.dtype import DType, dtypes
+from tilegrad.base.dtype_promotion import promote
 from tilegrad.base.errors import ConfigError, KindError
 from tilegrad.tensor import tensor as ours
 from tilegrad.tensor.handle.core import as_dtype
@@ -77,6 +79,21 @@ def _dtype_of(data: Any) -> DType | None:
     return dtypes.int64 if isinstance(data, int) else dtypes.default_float
 
 
+def _dtype_beside_arrays(leaves: Sequence[Any]) -> DType | None:
+    """The dtype in which numbers and arrays of NumPy meet in one list; None if that is NumPy's."""
+    if not all(type(each) in _NUMBERS or _is_plain_array(each) for each in leaves):
+        return None
+    kinds = [as_dtype(each.dtype.name) if is_array(each) else _dtype_of(each) for each in leaves]
+    return functools.reduce(promote, [kind for kind in kinds if kind is not None])
+
+
+def _is_plain_array(value: Any) -> bool:
+    """Whether a value is an array, or a scalar, of a dtype that has a name here as in NumPy."""
+    if not isinstance(value, (numpy.ndarray, numpy.generic)):
+        return False
+    return value.dtype.kind in "biuf" and value.dtype.itemsize <= 8
+
+
 def _leaves(data: Any) -> list[Any]:
     found, stack = [], list(data)
     while stack:
@@ -112,10 +129,12 @@ def tensor(
         if isinstance(data, deque):
             data = list(data)
         if isinstance(data, (list, tuple)):
-            others = [each for each in _leaves(data) if type(each) not in _NUMBERS]
+            leaves = _leaves(data)
+            others = [each for each in leaves if type(each) not in _NUMBERS]
             if any(isinstance(each, OurTensor) for each in others):
                 data = _without_tensors(data)
             elif any(map(is_array, others)):
+                dtype = dtype or _dtype_beside_arrays(leaves)
                 data = numpy.array(data)
         kind = _dtype_of(data) if dtype is None else as_dtype(dtype)
         made = Tensor(data, device=name_of(device), dtype=kind)

@@ -61,7 +61,7 @@ def move_together(optimizer: Any, index: int, known: KnownReads) -> list[Tensor]
     the next run; gives these tensors. None, and nothing has happened, where that is no template, or
     a value is to be written in place. In the same step `known` has what its group reads.
     """
-    if not writes.postpones_calls() or not _is_of_package(type(optimizer)._update):
+    if not writes.assignments_wait() or not _is_of_package(type(optimizer)._update):
         return None
     reads = _reads_of(optimizer, index, known)
 
@@ -74,7 +74,9 @@ def move_together(optimizer: Any, index: int, known: KnownReads) -> list[Tensor]
 def advance_together(optimizer: Any, number: int) -> list[Tensor] | None:
     """The same of what parameters count with, number `number` of these."""
     counts = optimizer._counts[number]
-    if not counts or not writes.postpones_calls() or not _is_of_package(type(optimizer)._advance):
+    if not counts or not writes.assignments_wait():
+        return None
+    if not _is_of_package(type(optimizer)._advance):
         return None
     operands: list[Any] = [*counts.values()]
     options: list[Any] = [*counts]

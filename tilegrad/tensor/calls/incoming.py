@@ -22,6 +22,7 @@ from tilegrad.tensor.handle.core import (
 )
 from tilegrad.tensor.handle.device import canonical
 from tilegrad.tensor.handle.size_arguments import NO_VARIABLES, Variables, here
+from tilegrad.tensor.handle.waiting import Call
 from tilegrad.tensor.storage import file_tensors, host_memory, memory
 from tilegrad.tensor.storage.writes import postpones_calls
 
@@ -116,11 +117,12 @@ class Incoming(Core):
                     line=here(),
                 )
             is_computed = self._call is not None or self._node.op is Ops.ASSIGN
-            if is_computed and self._has_elements() and is_alone(self) and postpones_calls():
+            if is_computed and self._has_elements() and postpones_calls():
                 # Memory has no graph below, where the gradient might be taken for another's; and
                 # the node that it had may be below another leaf.
-                cast("Any", self).realize()
-                self._previous = ()
+                if is_alone(self) or _looks_at_waiting(self):
+                    cast("Any", self).realize()
+                    self._previous = ()
             # Equal graphs are one node, so that their gradients could not be told apart.
             if self._has_elements() and memory.base_of(self.uop).op not in (Ops.BUFFER, Ops.COPY):
                 hold(self, memory.owned(self.uop, self.device), is_computed=True)
@@ -128,6 +130,18 @@ class Incoming(Core):
             want_slice_writes()
             self._is_leaf = True
         self._requires_grad = wanted
+
+
+def _looks_at_waiting(tensor: Any) -> bool:
+    """Whether an alias looks at a tensor whose call waits: in `x = y.detach()` it is y, which stays
+    beside x for as long as the loop's `x = x.detach().requires_grad_()` runs.
+    """
+    call = tensor._call
+    while call.__class__ is Call and call.value is None and call.inputs is not None:
+        if not call.template.is_view_at(call.slot):
+            return call is not tensor._call
+        call = call.inputs[call.template.moves(call.slot, call.template.size)[1]]
+    return False
 
 
 def _become_memory(tensor: Any, data: Any, device: str, dtype: DType | None) -> bool:

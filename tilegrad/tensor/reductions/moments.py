@@ -279,7 +279,9 @@ class Moments(Reduce):
 
     def _p_norm(self, p: float, axis: Axes, keepdim: bool) -> Self:
         size = self.abs()
-        powers = size.pow(p) if float(p).is_integer() else size._power_of_sum(p)
+        # Of a power below 1 the gradient at 0 would be infinite; a negative one is infinite itself.
+        is_plain = p < 0 or float(p).is_integer()
+        powers = size.pow(p) if is_plain else size._power_of_sum(p)
         total = powers.sum(axis, keepdim)
         # Of no elements it is infinite.
         return total._power_of_sum(1 / p) if p > 0 else total.pow(1 / p)

@@ -55,10 +55,10 @@ from tilegrad.tensor.storage.memory import (
 from tilegrad.tensor.storage.signatures import is_computed, waiting_calls
 
 __all__ = [
-    "are_waiting", "can_replace", "can_take_slice", "can_wait", "can_wait_for_results",
-    "can_wait_for_slice", "earlier_leaf", "is_memory_unknown", "is_put_off", "is_result",
-    "is_worth_a_copy", "postpones_calls", "put_off", "realize_written", "run_with", "seen_by",
-    "take", "take_memory", "take_over",
+    "are_waiting", "assignments_wait", "can_replace", "can_take_slice", "can_wait",
+    "can_wait_for_results", "can_wait_for_slice", "earlier_leaf", "is_memory_unknown",
+    "is_put_off", "is_result", "is_worth_a_copy", "postpones_calls", "put_off",
+    "realize_written", "run_with", "seen_by", "take", "take_memory", "take_over",
 ]  # fmt: skip
 
 # A larger tensor is written in place: its memory counts twice else, and Python's time does not.
@@ -164,6 +164,11 @@ def _can_take(tensor: Any, *, wants_grad: bool | None) -> bool:
     """Whether `tensor` can take a value after the next run, one that `wants_grad` perhaps."""
     pool = this_thread.pool
     return _may_wait(pool) and _takes(tensor, pool, wants_grad=wants_grad)
+
+
+def assignments_wait() -> bool:
+    """Whether assignments of this thread wait for the next run."""
+    return _may_wait(this_thread.pool)
 
 
 def _may_wait(pool: Pool) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import sys
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from tilegrad.base.absent import as_asked
@@ -39,7 +40,9 @@ __all__ = [
 
 
 def _listed(value: Any) -> list[Any]:
-    return list(value) if isinstance(value, (tuple, list)) else [value]
+    """Several tensors, in whatever they come: a list, the values of a dictionary, a generator."""
+    is_one = is_tensor(value) or not isinstance(value, Iterable)
+    return [value] if is_one else list(value)
 
 
 def _total(outputs: Any, grad_outputs: Any) -> Tensor:
@@ -78,6 +81,7 @@ def grad(
     input that requires no gradient, and for an input that nothing depends on, unless
     `allow_unused`.
     """
+    outputs, inputs = _listed(outputs), _listed(inputs)
     if is_grads_batched:
         options = {
             "create_graph": create_graph,
@@ -85,10 +89,9 @@ def grad(
             "materialize_grads": materialize_grads,
         }
         return _batched(outputs, inputs, _listed(grad_outputs), options)
-    wanted = _listed(inputs)
-    kinds = [type(each) if isinstance(each, Complex) else None for each in wanted]
-    outputs, wanted = _pairs(outputs, grad_outputs), [_pair(each) for each in wanted]
+    kinds = [type(each) if isinstance(each, Complex) else None for each in inputs]
     grad_outputs = None if grad_outputs is None else _listed(grad_outputs)
+    outputs, wanted = _pairs(outputs, grad_outputs), [_pair(each) for each in inputs]
     _check_traced(outputs, wanted)
     with thread_modes.enable_grad():
         if grad_outputs is None and any(each.numel() != 1 for each in outputs):
@@ -142,7 +145,7 @@ def _pairs(outputs: Any, grad_outputs: Any) -> list[Any]:
 
 
 def _batched(
-    outputs: Any, inputs: Any, seeds: list[Any], options: dict[str, Any]
+    outputs: list[Any], inputs: list[Any], seeds: list[Any], options: dict[str, Any]
 ) -> tuple[Any, ...]:
     """The gradients for each index along the first axis of the `seeds`, stacked."""
     absent_at: set[int] = set()
@@ -153,8 +156,8 @@ def _batched(
         return tuple([each for each in found if each is not None])
 
     made = iter(_listed(vmap(one)(*seeds)))
-    wanted = len(_listed(inputs))
-    return tuple([None if number in absent_at else as_ours(next(made)) for number in range(wanted)])
+    wanted = range(len(inputs))
+    return tuple([None if number in absent_at else as_ours(next(made)) for number in wanted])
 
 
 def _check_traced(outputs: list[Any], inputs: list[Any]) -> None:
@@ -180,7 +183,8 @@ def backward(
     gradients too.
     """
     below = None if inputs is None else [_pair(each) for each in _listed(inputs)]
-    outputs = _pairs(tensors, grad_tensors)
+    grad_tensors = None if grad_tensors is None else _listed(grad_tensors)
+    outputs = _pairs(_listed(tensors), grad_tensors)
     _total(outputs, grad_tensors).backward(create_graph=create_graph, inputs=below)
 
 
