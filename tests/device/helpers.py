@@ -18,8 +18,8 @@ from tilegrad.runtime.protocol import Runtime
 from tilegrad.target import Target
 
 __all__ = [
-    "LEAST", "SMALL", "check_a_row_softmax", "check_threads_share_a_kernel", "needs", "registered",
-    "with_least_adapter", "with_small_bindings",
+    "LEAST", "OPENCL_BLOCKS", "SMALL", "check_a_row_softmax", "check_threads_share_a_kernel",
+    "needs", "registered", "with_least_adapter", "with_opencl_blocks", "with_small_bindings",
 ]  # fmt: skip
 
 LEAST = "LEAST"
@@ -29,6 +29,9 @@ LEAST = "LEAST"
 
 SMALL = "SMALL"
 """The device WEBGPU with 1024 bytes of a buffer in a binding."""
+
+OPENCL_BLOCKS = "CLBLOCKS"
+"""The first device of OpenCL with the kernels of a GPU, whatever it is."""
 
 
 def needs(kind: str) -> pytest.MarkDecorator:
@@ -50,6 +53,21 @@ def with_small_bindings() -> Iterator[None]:
     target = replace(webgpu_target(), most_buffers=32, bound_bytes=1024)
     with _with_adapter(SMALL, target):
         yield
+
+
+@contextlib.contextmanager
+def with_opencl_blocks() -> Iterator[None]:
+    """The device `OPENCL_BLOCKS` is known."""
+    from tilegrad.device.opencl import opened
+
+    def factory(name: str) -> Backend:
+        return replace(opened("CL", has_blocks=True), name=name)
+
+    Device.register(OPENCL_BLOCKS, factory)
+    try:
+        yield
+    finally:
+        Device.unregister(OPENCL_BLOCKS)
 
 
 @contextlib.contextmanager

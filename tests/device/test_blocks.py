@@ -5,19 +5,26 @@ held against float64, sizes are odd.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 import pytest
 
+from tests.device.helpers import OPENCL_BLOCKS, with_opencl_blocks
 from tests.device.ptx.device import SIMULATED, simulated
 from tilegrad import Device, Tensor
 from tilegrad.base.errors import DeviceError
 
-# The longest rows that each runs in time.
-DEVICES = {"EMU": 700, "NVSIM80": 5000, "CL": 5000, "WEBGPU": 5000}
+# The longest rows that each runs in time. On a processor, the kernels of CL itself have loops.
+DEVICES = {"EMU": 700, "NVSIM80": 5000, OPENCL_BLOCKS: 5000, "WEBGPU": 5000}
 SHAPES = [(70, 100), (3, 1500), (40, 16), (33, 37), (2, 2052), (5, 4099)]
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _opencl_has_blocks() -> Iterator[None]:
+    with with_opencl_blocks():
+        yield
 
 
 def on(device: str, values: Any) -> Tensor:
@@ -82,7 +89,7 @@ def test_values(device: str, name: str) -> None:
 
 COMPILED = [
     "NVSIM80",
-    pytest.param("CL", marks=pytest.mark.nightly),
+    pytest.param(OPENCL_BLOCKS, marks=pytest.mark.nightly),
     pytest.param("WEBGPU", marks=pytest.mark.nightly),
 ]
 

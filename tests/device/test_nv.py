@@ -250,10 +250,27 @@ def test_a_library_of_the_driver_that_is_missing_is_told() -> None:
     assert "display driver" in str(caught.value)
 
 
-def test_a_driver_without_a_gpu_is_told(fake: FakeDriver) -> None:
+@pytest.mark.parametrize("hidden", [None, "", "7"])
+def test_a_driver_without_a_gpu_is_told(
+    fake: FakeDriver, hidden: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A container that was given none, or a variable that hides them; the driver is there."""
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    if hidden is not None:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", hidden)
     fake.fail["cuInit"] = CUresult.CUDA_ERROR_NO_DEVICE
-    with pytest.raises(DeviceError, match="CUDA_ERROR_NO_DEVICE"):
+    with pytest.raises(DeviceError, match="CUDA_ERROR_NO_DEVICE") as caught:
         nv.opened("NV", fake)
+    assert "--gpus all" in str(caught.value.details["remedy"])
+    shown = caught.value.details.get("CUDA_VISIBLE_DEVICES")
+    assert shown == (None if hidden is None else repr(hidden))
+
+
+def test_a_driver_whose_halves_differ_is_told(fake: FakeDriver) -> None:
+    fake.fail["cuInit"] = CUresult.CUDA_ERROR_SYSTEM_DRIVER_MISMATCH
+    with pytest.raises(DeviceError, match="SYSTEM_DRIVER_MISMATCH") as caught:
+        nv.opened("NV", fake)
+    assert "restart the machine" in str(caught.value.details["remedy"])
 
 
 @pytest.mark.parametrize(
@@ -275,14 +292,19 @@ def test_a_device_that_is_too_old_is_told() -> None:
 
 
 def test_a_number_beyond_the_devices_is_told(fake: FakeDriver) -> None:
-    with pytest.raises(DeviceError, match="there is no device 3"):
+    with pytest.raises(DeviceError, match="there is no device 3") as caught:
         nv.opened("NV:3", fake)
+    assert caught.value.details["found"] == "NV"
 
 
 @pytest.mark.usefixtures("no_devices")
 def test_a_device_has_a_number_and_no_architecture() -> None:
-    with pytest.raises(DeviceError, match="'sm_90' is no number of a device"):
+    with pytest.raises(DeviceError, match="'sm_90' is no number of a device") as caught:
         nv.backend("NV:SM_90")
+    assert "NULL:NV:sm_90 compiles" in str(caught.value)
+    with pytest.raises(DeviceError, match="'first' is no number of a device") as caught:
+        nv.backend("NV:FIRST")
+    assert "NULL" not in str(caught.value)
 
 
 # calls, in their order

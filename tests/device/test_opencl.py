@@ -12,14 +12,19 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.device.helpers import check_threads_share_a_kernel, needs
+from tests.device.helpers import (
+    OPENCL_BLOCKS,
+    check_threads_share_a_kernel,
+    needs,
+    with_opencl_blocks,
+)
 from tests.engine.test_rows import is_named, rows_of, script
 from tests.optimize.kernels import program
 from tests.schedule.plans import plan
 from tilegrad import Context, Device, GlobalCounters, Tensor, Variable, jit
 from tilegrad.base.dtype import dtypes
 from tilegrad.base.errors import CompileError, DeviceError, OutOfMemoryError
-from tilegrad.device.opencl import OpenCLRuntime, opened
+from tilegrad.device.opencl import OpenCLRuntime
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp
 
@@ -65,12 +70,11 @@ def test_a_processor_has_loops_and_a_chunk_for_each_thread(runtime: OpenCLRuntim
 @pytest.mark.parametrize("name", ["product", "softmax", "attention", "sum", "cumsum"])
 def test_kernels_with_blocks_are_right_on_a_real_driver(name: str) -> None:
     """As a GPU gets them: shared memory, barriers, lanes that share a sum."""
-    Device.register("CLBLOCKS", lambda name: opened("CL", has_blocks=True))
-    try:
-        target = Device["CLBLOCKS"].target
+    with with_opencl_blocks():
+        target = Device[OPENCL_BLOCKS].target
         assert target.has_locals and target.shared_bytes
         x, y = array(96, 160), array(160, 64, seed=1)
-        a, b = (Tensor(each, device="CLBLOCKS") for each in (x, y))
+        a, b = (Tensor(each, device=OPENCL_BLOCKS) for each in (x, y))
         wide = x.astype(np.float64)
         powers = np.exp(wide - wide.max(1, keepdims=True))
         scores = np.exp(wide @ wide.T / np.sqrt(160))
@@ -85,8 +89,6 @@ def test_kernels_with_blocks_are_right_on_a_real_driver(name: str) -> None:
             "cumsum": lambda: (a.cumsum(1), wide.cumsum(1)),
         }[name]()
         np.testing.assert_allclose(made.numpy(), wanted, atol=1e-3)
-    finally:
-        Device.unregister("CLBLOCKS")
 
 
 def test_views_begin_where_the_device_allows(runtime: OpenCLRuntime) -> None:

@@ -103,6 +103,15 @@ def test_a_device_from_outside(
         devices["MYDEV"]
 
 
+def test_a_factory_gives_the_device_that_was_asked_for(devices: Devices) -> None:
+    """Else tensors of MYDEV:1 would be in the memory of MYDEV."""
+    devices.register("MYDEV", lambda name: my_device("MYDEV"))
+    assert devices["MYDEV"].name == "MYDEV"
+    with pytest.raises(DeviceError, match="MYDEV:1 was asked for, and what opens it gave 'MYDEV'"):
+        devices["MYDEV:1"]
+    assert list(devices.opened()) == ["MYDEV"]
+
+
 def test_an_unknown_device_lists_the_known_and_opens_none(devices: Devices) -> None:
     def absent(name: str) -> Backend:
         raise DeviceError("mydev: no board is plugged in", remedy="plug one in")

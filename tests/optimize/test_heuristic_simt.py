@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -32,8 +33,10 @@ from tests.optimize.kernels import (
     shaped,
     softmax,
 )
+from tests.schedule.plans import plan
+from tilegrad import Tensor
 from tilegrad.base.dtype import dtypes
-from tilegrad.hardware import opencl_target
+from tilegrad.hardware import opencl_target, webgpu_target
 from tilegrad.ir.op import Axis, Ops
 from tilegrad.ir.uop import UOp
 from tilegrad.optimize.opt import OptOps, axes_of
@@ -111,6 +114,22 @@ def test_neighbouring_lanes_touch_neighbours() -> None:
         return list(done.values())[-1]
 
     assert at(moved) - at(zero) == 4
+
+
+def test_a_filter_window_is_unrolled_where_lanes_share_no_memory() -> None:
+    """In a gradient by an image its loops stand outside of that over 64 channels. Unrolled, the
+    four positions of a row that a lane has load their neighbours once.
+    """
+    target = replace(webgpu_target(), shared_bytes=0)
+    image = Tensor.empty(128, 32, 4, 4, requires_grad=True)
+    scores = image.conv2d(Tensor.empty(64, 32, 3, 3), padding=1)
+    (gradient,) = (scores * Tensor.empty(128, 64, 4, 4)).sum().gradient(image)
+    ast = plan(gradient, target=target).items[-1].ast
+    assert ast is not None
+    found = program(ast, None, target)
+    assert math.prod(node.extent.arg for node in found if node.op is Ops.RANGE) == 64
+    multiplied = sum(node.op is Ops.MUL and node.dtype is FLOAT for node in found)
+    assert sum(node.op is Ops.LOAD for node in found) * 2 < multiplied
 
 
 def test_it_gives_the_same_moves_again() -> None:

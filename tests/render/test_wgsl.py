@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import replace
 
 import pytest
@@ -211,6 +212,16 @@ def test_an_ordinary_tensor_is_compiled_without_wgpu() -> None:
         (x * 2).realize()
     text = next(str(each.after) for each in record if each.name == "render")
     assert "@compute @workgroup_size" in text and "vec4<f32>" in text
+
+
+def test_the_end_of_a_loop_is_no_template() -> None:
+    """In WGSL, `x < (n+3i) >> 2u` begins as the template `x<(n+3i)>`, and has no meaning."""
+    length = UOp(Ops.DEFINE_VAR, INT, (), ("n", 1, 4096))
+    end = UOp(Ops.SHR, INT, (length + 3, const(2)))
+    position = UOp(Ops.RANGE, INT, (end,), (0, Axis.LOOP))
+    store = data(0, INT).store(position, position)
+    text = FULL.render([UOp.sink(UOp(Ops.END, dtypes.void, (store, position)))])
+    assert re.search(r"; ridx0 < \(\(.*\+3i\)>>2u\); ridx0\+\+\) \{", text)
 
 
 # loops of few iterations

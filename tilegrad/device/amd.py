@@ -84,7 +84,7 @@ def _opened(name: str) -> tuple[str, Runtime]:
         raise DeviceError(
             f"AMD: there is no GPU number {number}",
             found=", ".join(found) or "none",
-            remedy="load the kernel's driver, amdgpu",
+            remedy="load the kernel's driver, amdgpu, and join the groups render and video",
         )
     return found[number], HipRuntime(library, number)
 

@@ -73,12 +73,7 @@ def backend(name: str, runtime: Runtime | None = None) -> Backend:
         arch = asked or _DEFAULT_ARCH
         render = functools.partial(_render_for, arch)
         return Backend(name, cuda_target(arch), render, str.encode, runtime, compiler="text")
-    if asked:
-        raise DeviceError(
-            f"CUDA: {asked!r} is no number of a device",
-            rule="CUDA or CUDA:number; the architecture is asked of the device",
-            remedy=f"NULL:CUDA:{asked} compiles for it and runs nothing",
-        )
+    nv_driver.number_of(name)
     module = nv_driver.bindings("CUDA")
     if reason := nvrtc.why_not():
         headline, _, remedy = reason.partition("; ")

@@ -89,7 +89,7 @@ def opened(name: str, library: Any, compiler: Any, architectures: Sequence[str])
         raise DeviceError(
             f"HIP: there is no GPU number {number}",
             found=", ".join(architectures) or "none",
-            remedy="load the kernel's driver, amdgpu",
+            remedy="load the kernel's driver, amdgpu, and join the groups render and video",
         )
     arch = architectures[number]
     return Backend(

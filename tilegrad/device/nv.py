@@ -57,7 +57,11 @@ def nv_target(arch: str) -> Target:
         details = {**error.details, "known": known}
         raise DeviceError(error.headline.replace("cuda:", "nv:"), **details) from None
     if _number(arch) < _LEAST:
-        raise DeviceError(f"nv: {arch} is too old", rule=f"sm_{_LEAST} (Turing) and newer")
+        raise DeviceError(
+            f"nv: {arch} is too old",
+            rule=f"sm_{_LEAST} (Turing) and newer",
+            remedy="CL runs on older GPUs, by the OpenCL of NVIDIA's display driver",
+        )
     return replace(
         found,
         name="NV",
@@ -116,11 +120,13 @@ def find_device(driver: nv_driver.Driver, name: str) -> tuple[Any, str, str]:
     Raises DeviceError where it is not there.
     """
     count = int(driver.call("cuDeviceGetCount"))
-    number = int(name.partition(":")[2] or 0)
+    number = nv_driver.number_of(name)
     if number >= count:
+        others = [f"{driver.kind}:{other}" for other in range(1, count)]
         raise DeviceError(
             f"{driver.kind}: there is no device {number}",
-            found=f"{count} devices, from {driver.kind} on" if count else "no NVIDIA GPU",
+            found=", ".join([driver.kind, *others]) if count else "no NVIDIA GPU",
+            **nv_driver.visible(),
         )
     device = driver.call("cuDeviceGet", number)
     title = bytes(driver.call("cuDeviceGetName", 128, device)).split(b"\0")[0].decode().strip()
@@ -172,12 +178,7 @@ def backend(name: str, runtime: Runtime | None = None) -> Backend:
         target = nv_target(asked or _DEFAULT_ARCH)
         render = functools.partial(_render_for, target)
         return Backend(name, target, render, str.encode, runtime, compiler="text")
-    if asked:
-        raise DeviceError(
-            f"NV: {asked!r} is no number of a device",
-            rule="NV or NV:number; the architecture is asked of the device",
-            remedy=f"NULL:NV:{asked} compiles for it and runs nothing",
-        )
+    nv_driver.number_of(name)
     return opened(name, nv_driver.bindings())
 
 

@@ -6,14 +6,27 @@ module is an argument, so that tests can pass a recorded driver instead.
 
 from __future__ import annotations
 
+import os
 import threading
 from typing import Any
 
 from tilegrad.base.errors import DeviceError, OutOfMemoryError, TilegradError
 
-__all__ = ["Driver", "bindings"]
+__all__ = ["Driver", "bindings", "number_of", "visible"]
 
 _INSTALL = "install NVIDIA's display driver; `nvidia-smi` shows whether it works"
+_VISIBLE = "CUDA_VISIBLE_DEVICES"
+# What helps where the driver is there and does not start (CUDA driver API, CUresult).
+_REMEDIES = {
+    "CUDA_ERROR_NO_DEVICE": "`nvidia-smi -L` lists the GPUs; a container needs them passed to it "
+    f"(docker run --gpus all), and {_VISIBLE} may hide them",
+    "CUDA_ERROR_SYSTEM_NOT_READY": "start the driver's services (of GPUs joined by NVSwitch, "
+    "nvidia-fabricmanager); `nvidia-smi` shows their state",
+    "CUDA_ERROR_SYSTEM_DRIVER_MISMATCH": "restart the machine: the driver's library was renewed "
+    "and the kernel still runs the older module",
+    "CUDA_ERROR_COMPAT_NOT_SUPPORTED_ON_DEVICE": "remove CUDA's compatibility package from "
+    "LD_LIBRARY_PATH, or install a newer display driver",
+}
 # After these the context is lost, with all memory in it.
 _LOST = frozenset(
     {
@@ -41,6 +54,29 @@ def bindings(kind: str = "NV") -> Any:
     return driver
 
 
+def number_of(name: str) -> int:
+    """The number of the device `name` of the kind NV or CUDA.
+
+    Raises DeviceError where something else follows the kind.
+    """
+    kind, _, rest = name.partition(":")
+    if rest and not rest.isdecimal():
+        is_arch = rest.lower().startswith("sm_")
+        raise DeviceError(
+            f"{kind}: {rest.lower()!r} is no number of a device",
+            rule=f"{kind} or {kind}:number; the architecture is asked of the device",
+            remedy=f"NULL:{kind}:{rest.lower()} compiles for it and runs nothing" if is_arch
+            else f"{kind}:1 is the second GPU",
+        )  # fmt: skip
+    return int(rest or 0)
+
+
+def visible() -> dict[str, str]:
+    """The variable that hides GPUs from this process, as a detail of an error, if it is set."""
+    found = os.environ.get(_VISIBLE)
+    return {} if found is None else {_VISIBLE: repr(found)}
+
+
 class Driver:
     """The driver's functions for one device of the kind NV or CUDA, in whatever thread they are
     called.
@@ -55,7 +91,10 @@ class Driver:
             self.call("cuInit", 0)
             self.version: int = self.call("cuDriverGetVersion")
         except DeviceError as error:
-            raise DeviceError(f"{kind}: {error.headline}", remedy=_INSTALL) from None
+            title = error.headline.rpartition(" ")[2]
+            raise DeviceError(
+                f"{kind}: {error.headline}", **visible(), remedy=_REMEDIES.get(title, _INSTALL)
+            ) from None
         except Exception as error:
             # The bindings raise errors of their own where there is no driver library.
             text = (str(error).splitlines() or [type(error).__name__])[0]

@@ -139,7 +139,8 @@ class Devices:
     def __getitem__(self, name: str) -> Backend:
         """The device called `name`, opened on first use.
 
-        Raises DeviceError if there is none, with what is known of each.
+        Raises DeviceError if there is none, with what is known of each, or if its file opens one of
+        another name.
         """
         found = self._open.get(name)
         if found is not None:
@@ -150,6 +151,12 @@ class Devices:
             if found is None:
                 self.check(name)
                 found = self._factory(name)(name)
+                if found.name != name:
+                    # Its buffers would be those of that device.
+                    raise DeviceError(
+                        f"device: {name} was asked for, and what opens it gave {found.name!r}",
+                        rule="a factory gives a Backend of the name that it is called with",
+                    )
                 self._open[name] = found
                 self._close_files()
                 if config.DEBUG >= 1:

@@ -176,11 +176,17 @@ class _SimtShaper(UnitShaper, SliceShaper):
             self.move(OptOps.UPCAST, loop, amount)
 
     def unroll(self) -> None:
-        """Short reductions, and the ends of long ones, are unrolled."""
+        """Short reductions, and the ends of long ones, are unrolled. Where lanes share no memory a
+        load costs most (`upcast`): there the shortest loops are, wherever they stand, as positions
+        of a filter window load the same elements.
+        """
         for reduction in self.reductions():
             loops = [axis for axis in reduction.src[1:] if axis.axis is Axis.REDUCE]
+            inner = loops[::-1]
+            if not self.target.shared_bytes:
+                inner.sort(key=lambda axis: axis.vmax)
             unrolled = 1
-            for loop in reversed(loops):
+            for loop in inner:
                 extent = loop.extent
                 if extent.op is not Ops.CONST or unrolled * extent.arg > SHORT:
                     break

@@ -409,7 +409,8 @@ def loop(u: UOp, ctx: WGSLRendering) -> str:
         less = ctx.long("long_less", name, end)
         step = f"{name} = {ctx.long('long_add', name, _constant(u.dtype, 1, ctx))}"
     else:
-        less, step = f"{name} < {strip_parentheses(end)}", f"{name}++"
+        # Without its parentheses, `x < (n+3i)>>2u` would begin as the template `x<(n+3i)>` does.
+        less, step = f"{name} < {end}", f"{name}++"
     return f"for (var {name}: {kind} = {zero}; {less}; {step}) {{"
 
 

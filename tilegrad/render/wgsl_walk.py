@@ -10,7 +10,7 @@ from tilegrad.base.dtype import AddressSpace, DType, Pointer, dtypes
 from tilegrad.base.errors import CompileError, InternalError
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp, pointer_of
-from tilegrad.render.clike import CStyleRenderer, Rendering, strip_parentheses
+from tilegrad.render.clike import CStyleRenderer, Rendering
 from tilegrad.render.dialect import Dialect
 from tilegrad.render.inline import real
 from tilegrad.render.names import function_name
@@ -270,7 +270,7 @@ class WGSLRendering(Rendering):
         head = self._heads.pop(loop)
         body = [line.removeprefix("  " * self._indent) for line in self._lines[head + 1 : -1]]
         del self._lines[head:]
-        names = self.text(loop), self._fresh("trip"), strip_parentheses(self.text(loop.src[0]))
+        names = self.text(loop), self._fresh("trip"), self.text(loop.src[0])
         for line in repeated(loop, self._copies[loop], body, names):
             self.emit(line)
 

@@ -19,9 +19,9 @@ def drawn(*shape: int, seed: int = 0) -> Array:
     return np.random.default_rng(seed).standard_normal(shape).astype(np.float16)
 
 
-def check_convolution(name: str, images: int) -> None:
+def check_convolution(name: str, images: int, outputs: int = 64) -> None:
     """A convolution on the device `name` beside the sum over its filter windows in float64."""
-    image, weight = drawn(images, 64, 8, 8), drawn(64, 64, 3, 3, seed=1)
+    image, weight = drawn(images, 64, 8, 8), drawn(outputs, 64, 3, 3, seed=1)
     device = simulated(name)
     x, w = (Tensor(array, device=device).realize() for array in (image, weight))
     wide = np.pad(image.astype(float), ((0, 0), (0, 0), (1, 1), (1, 1)))
