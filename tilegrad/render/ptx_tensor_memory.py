@@ -71,7 +71,7 @@ _WARP = 32
 # In shared memory: barriers of 8 bytes, then the address of the columns. All lanes wait for the
 # first barrier, or for two alternately; a lane by itself waits for one per commit in its loop.
 _WORDS, _BARRIER_BYTES = "tensor_words", 8
-# Barriers that a loop of one lane has at least: nobody may wait for a phase behind which the next
+# Barriers that a loop of one lane has at least: no lane may wait for a phase behind which the next
 # one of its parity may have ended.
 _LEAST_OF_ONE = 2
 
@@ -108,7 +108,7 @@ class TensorUnits:
         self._counters: dict[UOp, str] = {}
         self._is_begun: dict[UOp, str] = {}
         # Units that begin with the next commit; the barrier of the commit of each; those for whose
-        # phase nobody has waited; and those that some lane may not have seen to end.
+        # phase no lane has waited; and those that some lane may not have seen to end.
         self._lines: list[str] = []
         self._next: list[UOp] = []
         self._commits: dict[UOp, int] = {}
