@@ -161,8 +161,8 @@ class TensorUnits:
         code, (unit, *_) = self.code, (node.arg for node in self.units)
         sizes = [1, 1, 1]
         for node in self.program:
-            if node.op is Ops.SPECIAL and node.arg[0].startswith("lidx"):
-                sizes[int(node.arg[0][-1])] = int(node.vmax) + 1
+            if node.op is Ops.SPECIAL and node.name.startswith("lidx"):
+                sizes[int(node.name[-1])] = int(node.vmax) + 1
         if self.asked > _MOST or math.prod(sizes) != unit.lanes:
             raise CompileError(
                 f"render.ptx: {unit.name} has a block of {unit.lanes} lanes and {_MOST} columns",
