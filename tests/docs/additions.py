@@ -3,8 +3,10 @@
 python -m tests.docs.additions          a line for each of the last three ops, rules, Opts, ...
 
 An addition is the first line that declares a name. It touched the files of the package in which the
-same commit added a line with that name. What is generated from the declaration, and what a commit
-changed beside it, names it nowhere.
+same commit added a line with that name. This counts the declaration and each place that had to
+learn of the name. It misses code that the addition needed and that does not name it, so a line also
+says how many files of the package the whole commit changed: an upper bound, with all that came in
+the same commit.
 """
 
 from __future__ import annotations
@@ -32,11 +34,14 @@ class Kind(NamedTuple):
 
 
 class Addition(NamedTuple):
-    """A name that a commit declared first, and the files of the package that it named it in."""
+    """A name that a commit declared first, the files of the package that it named it in, and how
+    many files of the package the commit changed.
+    """
 
     name: str
     commit: str
     files: tuple[str, ...]
+    changed: int
 
 
 # The rows of "Where a new one goes", docs/architecture.md.
@@ -107,9 +112,14 @@ def last_additions(kind: str, count: int = 3) -> list[Addition]:
     known = _declared(KINDS[kind])
     kept = [each for each in first.items() if each[0] in known]
     return [
-        Addition(name, commit, tuple(sorted(_touched(name, commit, KINDS[kind]))))
+        Addition(name, commit, tuple(sorted(_touched(name, commit, KINDS[kind]))), _changed(commit))
         for name, commit in kept[-count:]
     ]
+
+
+def _changed(commit: str) -> int:
+    """How many files of the package a commit changed."""
+    return len(_git("show", "--format=", "--name-only", commit, "--", "tilegrad").splitlines())
 
 
 def _touched(name: str, commit: str, kind: Kind) -> Iterator[str]:
@@ -127,5 +137,6 @@ def _touched(name: str, commit: str, kind: Kind) -> Iterator[str]:
 
 if __name__ == "__main__":
     for kind in KINDS:
-        for name, commit, files in last_additions(kind):
-            print(f"{kind:20} {name:25} {commit} {len(files):2}  {', '.join(files)}")
+        for name, commit, files, changed in last_additions(kind):
+            count = f"{len(files):2} of {changed:3}"
+            print(f"{kind:20} {name:25} {commit} {count}  {', '.join(files)}")

@@ -52,7 +52,7 @@ def asarray(
 
 
 def _again(obj: Array | Tensor, kind: DType | None, device: str | None, copy: bool | None) -> Array:
-    """An array of what is one already."""
+    """An array from an array or tensor."""
     tensor = obj.tensor if isinstance(obj, Array) else obj
     found = tensor if kind is None else tensor.cast(kind)
     if device is not None:

@@ -373,7 +373,7 @@ class Context:
         self._tokens: list[tuple[contextvars.Token[Config], contextvars.Token[bool]]] = []
 
     def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
-        """`function`, each call of which runs under these switches."""
+        """`function`, with each call under these switches."""
         values = dict(self._values)
         if self._training is not None:
             values["TRAINING"] = self._training

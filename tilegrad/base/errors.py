@@ -4,7 +4,7 @@ A user's error names the op, both values, the user's own lines and the remedy; a
 names the pass and how to reproduce it. Each class also derives from the built-in one that Python
 users expect to catch, and all of them from RuntimeError, which is what PyTorch raises for most.
 
-The line, where the raising code does not give one, and the name of what was called there, where the
+The line, where the raising code does not give one, and the name of the call there, where the
 headline speaks of another op (`mse_loss` subtracts), are found here: no error can forget them.
 """
 
@@ -54,7 +54,7 @@ class ShapeError(TilegradError, ValueError):
 
 
 class NotBoundError(ShapeError, AttributeError):
-    """A property of a bound variable was asked of what is none; `hasattr` says that it has none."""
+    """A property of a bound variable was asked of another node; `hasattr` is false for it."""
 
 
 class DTypeError(TilegradError, TypeError):

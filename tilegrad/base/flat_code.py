@@ -1,7 +1,7 @@
 """Functions in Python that are written for one case and run many times.
 
-What is known before is in the text: there is no loop, no test of what is always so, and what the
-text cannot say is an object with a name. Rules of one op, a call of a captured function, a run of a
+The text has no loop and no test whose result is known before; objects that a text cannot spell
+have names in it. Rules of one op, a call of a captured function, a run of a
 plan and a segment of waiting calls are such functions.
 
     code = FlatCode(clock=time.perf_counter)
@@ -45,8 +45,7 @@ class FlatCode:
 
     def function(self, head: str, file: str) -> Any:
         """The function with these lines: `head` is its name and parameters, tracebacks name
-        `file`. It counts as one of tilegrad's, whose code is nobody else's: what is captured would
-        watch it else.
+        `file`. It counts as one of tilegrad's: a capture would watch it otherwise.
         """
         text = "\n    ".join([f"def {head}:", *self.lines])
         exec(compile(text, os.path.join(_PACKAGE, f"<{file}>"), "exec"), self.names)

@@ -25,7 +25,7 @@ class Bounded(dict[K, V]):
         self._most = most
 
     def put(self, key: K, value: V) -> V:
-        """Keep `value` under `key`, instead of what was there."""
+        """Keep `value` under `key`, in place of the old one."""
         if len(self) >= self._most:
             # Another thread may be at it as well.
             for each in list(itertools.islice(self, max(self._most // 4, 1))):

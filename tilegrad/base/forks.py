@@ -20,8 +20,8 @@ _taken: list[Any] = []
 
 
 def held_at_fork(lock: Lock, rank: int) -> Lock:
-    """`lock`, which nobody else holds when the process forks. Of two that are taken one inside the
-    other, the outer one has the lower rank.
+    """`lock`, which the forking thread holds when the process forks. Where one lock is taken inside
+    another, the outer one has the lower rank.
     """
     _locks.append((rank, weakref.ref(lock)))
     if len(_locks) % 64 == 0:

@@ -22,7 +22,7 @@ __all__ = [
     "users",
 ]  # fmt: skip
 
-# The user's code object, the offset of the call in it, and the code object of what was called.
+# The user's code object, the offset of the call in it, and the code object of the callee.
 Entry = tuple[CodeType, int, CodeType]
 Given = ParamSpec("Given")
 Result = TypeVar("Result")
@@ -44,7 +44,7 @@ class _Call(threading.local):
 
 
 _call = _Call()
-# Its `entry` is the origin of what is made meanwhile.
+# Its `entry` is the origin of the nodes that are made meanwhile.
 composing = _call
 
 
@@ -187,7 +187,7 @@ def of_layer(
 
 
 def called_from(frame: FrameType) -> tuple[str, str]:
-    """(the user's line, the name of what was called there) of the call that `frame` is in.
+    """(the user's line, the name of the callee there) of the call that `frame` is in.
 
     Both are empty where no user's code is below, as in a thread of tilegrad's own.
     """

@@ -41,7 +41,7 @@ class Recent(Generic[K, V]):
         return found
 
     def put(self, key: K, value: V) -> V:
-        """Keep `value` under `key`, instead of what was there."""
+        """Keep `value` under `key`, in place of the old one."""
         with self._lock:
             self._entries[key] = value
             self._entries.move_to_end(key)

@@ -87,8 +87,8 @@ class _Work:
             return self._mem_used
 
     def take_memory(self, nbytes: int) -> None:
-        """Add to the memory in use; less than 0 of what goes back. Safe at any moment and from any
-        thread: to note a change is one step of the interpreter.
+        """Add to the memory in use; `nbytes` is negative where memory goes back. Safe at any moment
+        and from any thread: to note a change is one step of the interpreter.
         """
         changes = self._changes
         changes.append(nbytes)
@@ -205,7 +205,7 @@ def recording() -> Iterator[list[PassRecord]]:
 
 @contextmanager
 def unrecorded() -> Iterator[None]:
-    """A block whose rewrites nobody sees: of what is only tried."""
+    """A block whose rewrites are not recorded: for attempts."""
     token = trace.set(None)
     try:
         yield

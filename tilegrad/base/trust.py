@@ -1,4 +1,4 @@
-"""Whose a file is: what is run as it is read must be the user's own, and nobody else's to write.
+"""Trust in files: code that is run as it is read must be the user's own, and no other's to write.
 
 On POSIX that is the owner and the mode of the file and of each folder from the cache folder down.
 Windows keeps who may write in access lists, which the standard library does not read: there the

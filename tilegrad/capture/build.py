@@ -312,7 +312,7 @@ class Builder:
 
     def _steady(self, inputs: Sequence[Input]) -> dict[int, int]:
         """The slots of state that may be packed beforehand, and its bytes: no argument stands
-        there, and nobody has written it, neither since the last call nor in this one.
+        there, and nothing has written it, neither since the last call nor in this one.
         """
         found: dict[int, int] = {}
         arguments = {each.slot for each in inputs if each.is_argument}
@@ -389,7 +389,7 @@ class Builder:
         return build
 
     def _constant(self, tensor: Tensor) -> Build:
-        """A tensor that is the same at each call; whoever assigns to it must take other memory."""
+        """A tensor that is the same at each call; an assignment to it must take other memory."""
         node, device, variables = tensor.uop, tensor.device, tensor._variables
         kind, requires_grad = type(tensor), tensor._requires_grad
 

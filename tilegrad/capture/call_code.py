@@ -6,7 +6,7 @@
         ...                                             # the checks of checker.py
         for c0 in P0:
             t0 = c0.tensor
-            if getrefcount(t0) == 3 and ...: break      # a result that nobody has any more
+            if getrefcount(t0) == 3 and ...: break      # a result without other references
         else:
             c0 = O0.another(slots)
             ...
@@ -23,12 +23,12 @@ from __future__ import annotations
 
 from sys import getrefcount
 from time import perf_counter
-from types import SimpleNamespace
 from weakref import getweakrefcount
 
 from tilegrad.base.config import current_config, gradients, training
 from tilegrad.base.dtype import dtypes
 from tilegrad.base.flat_code import row_of
+from tilegrad.base.references import ONE_ATTRIBUTE_AND_LOCAL
 from tilegrad.base.trace import GlobalCounters
 from tilegrad.capture.checker import CheckerSource
 from tilegrad.capture.entry import Entry, Mismatch, Server, SetGradient
@@ -47,15 +47,7 @@ __all__ = ["compile_call"]
 _OTHER = Mismatch(is_of_modes=True)
 
 
-def _references_of_unshared() -> int:
-    """References to an object, in an attribute and a local variable, while they are counted."""
-    probe = SimpleNamespace(tensor=object())
-    tensor = probe.tensor
-    return getrefcount(tensor)
-
-
-_UNSHARED = _references_of_unshared()
-# What a tensor that is given again is set to: whoever had it may have left something there.
+# The fields that are reset in a tensor that is given again: its last user may have set them.
 _RESET = {"_gradient": "None", "_previous": "()", "_is_shared": "False", "_alias": "None"}
 
 
@@ -131,7 +123,7 @@ class _CallSource(CheckerSource):
         self.names[name], self.names[f"P{number}"] = output, output.pool
         if self._is_plain(number):
             free = [
-                f"getrefcount({tensor}) == {_UNSHARED}",
+                f"getrefcount({tensor}) == {ONE_ATTRIBUTE_AND_LOCAL}",
                 # One that waits has no node.
                 f"{tensor}._call is None",
                 f"{tensor}._node is {cell}.node",

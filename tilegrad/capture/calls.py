@@ -313,7 +313,7 @@ class Calls:
         self._functions(args)
 
     def _functions(self, args: Sequence[Any]) -> None:
-        """Functions that a function in C is given, and may call where nobody watches."""
+        """Functions that a function in C is given, and may call unobserved."""
         for value in args:
             if isinstance(value, types.MethodType):
                 value = value.__func__
@@ -334,7 +334,7 @@ class Calls:
                 self._refuse(f"{type(value).__name__} through a function in C")
 
     def _format(self, text: str, name: str, args: Sequence[Any]) -> None:
-        """A format may name attributes and items of what it is given."""
+        """A format may name attributes and items of its arguments."""
         if name == "format_map" or "." in text.replace("{:.", "{:") or "[" in text:
             for value in args:
                 if self.reads.is_old(value):

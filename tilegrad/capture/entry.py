@@ -104,7 +104,7 @@ class Entry:
     _written_slots: list[int] = field(default_factory=list)
     symbolic: list[int] = field(default_factory=list)
     _sharing: dict[int, list[int]] = field(default_factory=dict)
-    # Inputs whose memory is taken as it is, whoever stands there.
+    # Inputs whose memory is taken as it is, whichever tensor stands there.
     _usual: set[int] = field(default_factory=set)
 
     def __post_init__(self) -> None:

@@ -230,7 +230,7 @@ class Guards:
         self._identified: dict[Hashable, None] = {}
 
     def release(self) -> None:
-        """Let go of what was only needed to find the checks: the tensors of the captured call."""
+        """Release the tensors of the captured call, which only served to find the checks."""
         for check in self.checks:
             if check.test == "tensor":
                 check.expected = None

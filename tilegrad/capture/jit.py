@@ -147,7 +147,7 @@ class Jit(Generic[P, R]):
                 self._leave(run.reads.reason, run.reads.line)
             return
         if not run.record and any(run.known(each) is None for each in tensors_in(run.result)):
-            # Views of what it was given: there is nothing to replay, and they are made anew.
+            # Results that are views of the arguments are made anew: there is nothing to replay.
             hints.tries += 1
             if hints.tries >= _MOST_TRIES:
                 self._uncovered = "it launches no kernel and no copy: it gives views"

@@ -72,7 +72,7 @@ def _kind_of_file(filename: str) -> str:
 
 
 def is_own_code(value: Any) -> bool:
-    """Whether `value` is a function, class or module of tilegrad's, which nobody exchanges."""
+    """Whether `value` is a function, class or module of tilegrad's, which users do not replace."""
     if isinstance(value, types.ModuleType):
         return value.__name__.partition(".")[0] == "tilegrad"
     if isinstance(value, (type, types.FunctionType, types.BuiltinFunctionType)):

@@ -1,8 +1,8 @@
 """Weights packed once: copies of a capture's state in the order in which its kernels read it.
 
 What a kernel reads of memory that stays as it is need not be packed at each replay. A capture keeps
-a copy (engine.build.prepacked_weights) and makes it anew when the memory has been written since, by
-whoever: each write counts up the buffer's version. Captures that read the same memory in the same
+a copy (engine.build.prepacked_weights) and makes it anew when the memory has been written since:
+each write counts up the buffer's version. Captures that read the same memory in the same
 order share a copy, which lives as long as one of them does.
 """
 

@@ -1,7 +1,7 @@
 """C functions that read nothing but their arguments: what is not listed here is not captured.
 
-A list of what may be called, never of what may not: whoever extends it must know that the function
-gives the same for the same arguments, always, and looks at no attribute of a user's object by name.
+The list names what may be called, never what may not. A function belongs here if it always gives
+the same for the same arguments, and looks at no attribute of a user's object by name.
 NumPy's are looked up by name, once it is imported.
 """
 

@@ -73,7 +73,7 @@ class Reads(OlderObjects):
             for name in ("args", "keywords"):
                 content = getattr(value, name)
                 self._anchor(content, AccessPath(value, False, name, name), name)
-                # Whoever calls it, perhaps the core or C, is given these.
+                # Its callers, perhaps the core or C, are given these.
                 self.elements(content)
         elif isinstance(value, _BOUND_IN_C) and not isinstance(value.__self__, types.ModuleType):
             self.reach(value.__self__)

@@ -197,8 +197,8 @@ class Run:
                     tensor.uop, tensor._alias = original, alias
 
     def release(self) -> None:
-        """Let go of what was watched, so that its memory is free now, not when Python next looks
-        for cycles. Of the guards only the checks stay.
+        """Release the watched objects, so that their memory is free now, not when Python next
+        collects cycles. Only the checks of the guards stay.
         """
         self.reads.release()
         self.guards.release()
@@ -385,7 +385,7 @@ class Run:
         ]
 
     def is_steady(self, buffer: Buffer) -> bool:
-        """Whether nobody has written the memory from the last call to the end of this one, nor can
+        """Whether nothing has written the memory from the last call to the end of this one, nor can
         do so unseen.
         """
         return buffer.is_private and self._versions.get(buffer) == buffer.version

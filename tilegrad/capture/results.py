@@ -11,11 +11,11 @@ from __future__ import annotations
 from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass
 from sys import getrefcount
-from types import SimpleNamespace
 from typing import Any
 
 from tilegrad.base.dtype import DType
 from tilegrad.base.errors import CaptureError
+from tilegrad.base.references import ONE_ATTRIBUTE
 from tilegrad.capture.guards import is_plain
 from tilegrad.device.registry import Device
 from tilegrad.engine.run.group_memory import like
@@ -35,15 +35,6 @@ __all__ = [
 
 Build = Callable[[Sequence[Tensor], Sequence[Tensor]], Any]
 """Makes a value of the tensors that a replay made, and of its inputs."""
-
-
-def _references_of_one() -> int:
-    """References to an object in one attribute, while they are counted."""
-    probe = SimpleNamespace(tensor=object())
-    return getrefcount(probe.tensor)
-
-
-_ALONE = _references_of_one()
 
 
 @dataclass(frozen=True)
@@ -104,8 +95,8 @@ class Cell:
     """Memory of one output, with the nodes that tensors over it take.
 
     Attributes:
-        tensor: the result that was made last, of an output that `is_plain`: given again once nobody
-            else has it, as to make a tensor takes longer than many a kernel.
+        tensor: the result that was made last, of an output that `is_plain`. It is given again once
+            no other reference to it is left: to make a tensor takes longer than many a kernel.
         leaf_count, node_count: references to the leaf and the first node while only `tensor` stands
             on them.
     """
@@ -116,7 +107,7 @@ class Cell:
     )  # fmt: skip
 
     def __init__(self, make_leaf: Callable[[], UOp], signatures: Sequence[TensorSignature]):
-        # Nobody else holds it while references are counted.
+        # No other reference exists while references are counted.
         self.leaf = make_leaf()
         self.buffer = buffer_of(self.leaf)
         self.slot = self.leaf.arg.slot
@@ -132,8 +123,8 @@ class Cell:
         self._counts = [getrefcount(node) for node in self._views]
 
     def is_free(self) -> bool:
-        """Whether nobody else holds one of the nodes, looks at the memory, or wrote to it on their
-        own.
+        """Whether there is no other reference to one of the nodes, no view of the memory, and no
+        write to it from outside.
         """
         # No name for a node here: that would be one more who holds it.
         if getrefcount(self.leaf) != self._count or is_overwritten(self.leaf):
@@ -198,8 +189,8 @@ class Output:
         )
 
     def take(self, inputs: Container[int]) -> Cell:
-        """Memory that nobody sees; if outputs are reused, that of the last call, unless it is among
-        the `inputs`.
+        """Memory that no tensor sees; with reused outputs, the memory of the last call, unless it
+        is among the `inputs`.
         """
         for cell in self.pool:
             if cell.is_free():
@@ -212,7 +203,7 @@ class Output:
         cell = Cell(self._new, self.signatures)
         self.pool.append(cell)
         if len(self.pool) > self.MOST:
-            # The oldest is left to whoever holds it.
+            # The oldest lives as long as its other references.
             del self.pool[0]
         return cell
 
@@ -224,12 +215,12 @@ class Output:
         return leaf(Device[device].buffer(size, dtype))
 
     def another(self, inputs: Container[int]) -> Cell:
-        """Memory that nobody sees, with a tensor; for an output that is plain, where no tensor that
-        was made before can be given again.
+        """Memory that no other tensor sees, with a tensor; for an output that is plain, where no
+        tensor that was made before can be given again.
         """
         for cell in self.pool:
             # One that its user dropped, but changed before.
-            if cell.tensor is not None and getrefcount(cell.tensor) == _ALONE:
+            if cell.tensor is not None and getrefcount(cell.tensor) == ONE_ATTRIBUTE:
                 cell.tensor = None
         cell = self.take(inputs)
         cell.make(self.signatures[0])

@@ -62,9 +62,9 @@ class Slots:
 
     Attributes:
         members: of slots of memory of several devices, the slots of their shards.
-        fixed: slots whose memory never changes: older memory that nobody assigns to, host memory
+        fixed: slots whose memory never changes: older memory without assignments, host memory
             that the run made, and parts of the block that temporaries share.
-        temporary: slots of other memory that the steps made and nobody is given.
+        temporary: slots of other memory that the steps made, and that is no result.
         held_bytes: what blocks and temporaries take.
     """
 

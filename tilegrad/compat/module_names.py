@@ -1,4 +1,4 @@
-"""Which name of which of tinygrad's modules is what here."""
+"""Names in tinygrad's modules, and what they are here."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ class _Defaults(ours.DTypeNames):
 
     @property
     def default_float(cls) -> DType:
-        """The dtype of floats that nobody gave one."""
+        """The dtype of floats without one."""
         return ours.dtypes.default_float
 
     @default_float.setter
@@ -52,7 +52,7 @@ class _Defaults(ours.DTypeNames):
 
     @property
     def default_int(cls) -> DType:
-        """The dtype of integers that nobody gave one."""
+        """The dtype of integers without one."""
         return ours.dtypes.default_int
 
     @default_int.setter

@@ -5,7 +5,7 @@ machine does when nothing else is asked of it:
 
 * operations: float32 multiply-adds on registers alone, in as many independent chains as hide their
   latency;
-* bytes: a copy, by the size of what is copied, since each cache has a speed of its own. Past the
+* bytes: copies of several sizes, since each cache has a speed of its own. Past the
   last cache its stores go around the caches, which is the fastest way to memory.
 
 Both are kernels as the CPU device runs them, unrolled by hand, on all threads of the pool. The
@@ -32,7 +32,7 @@ from tilegrad.device.registry import Device
 
 __all__ = ["Ceilings", "ceilings"]
 
-# Of what is kept on disk.
+# The version of the figures on disk.
 _VERSION = "2"
 # Long against a launch, short against the machine's other work.
 _LEAST_S = 1e-3
@@ -282,7 +282,7 @@ class _Meter:
             for _ in range(2):
                 handle = self._runtime.allocate(nbytes)
                 stack.callback(self._runtime.free, handle, nbytes)
-                # Pages that nobody wrote to are all one page of zeros, which is in the cache.
+                # Pages without a write are all one page of zeros, which is in the cache.
                 ctypes.memset(handle, 1, nbytes)
                 handles.append(handle)
             yield handles[0], handles[1]

@@ -2,22 +2,22 @@
 
 Waking a Python thread costs 50 microseconds, and a call from Python 200 nanoseconds; a kernel often
 takes less. So a launch is spread over cores by threads that never run Python, and a captured graph
-is one call. This module writes both as LLVM IR text (cpu_native_ir.py); whoever makes the pool
+is one call. This module writes both as LLVM IR text (cpu_native_ir.py); the maker of the pool
 passes the compiler, which is asked only when the disk cache has no object.
 
 A kernel is `void kernel(void** args, int64 chunk)`. Its chunks are handed out one by one:
 
-* `ticket` counts down from the number of chunks. Whoever takes a positive value owns that chunk.
-  The launch cannot end before the chunk is done, so the job description read after taking it is
-  still the right one; a thread that comes late takes a value of zero or less and leaves, whatever
-  launch it came for. No generation number is needed.
+* `ticket` counts down from the number of chunks. A thread that takes a positive value owns that
+  chunk. The launch cannot end before the chunk is done, so the job description read after taking it
+  is still the right one; a thread that comes late takes a value of zero or less and leaves,
+  whatever launch it came for. No generation number is needed.
 * `pending` counts chunks not yet done; each thread subtracts what it did when it finds no more. The
   caller takes part, then waits for zero. Progress never depends on the workers: if none comes, the
   caller does all chunks.
-* An idle worker watches `ticket` for a while (`SPIN_US`), then sleeps on `epoch`. Nobody is missed:
-  a worker adds itself to `sleepers`, then looks at `ticket` once more; a launch stores `ticket`,
-  then looks at `sleepers`. All four are sequentially consistent, so one of the two sees the other;
-  and the sleep is refused once `epoch` has moved on.
+* An idle worker watches `ticket` for a while (`SPIN_US`), then sleeps on `epoch`. No worker is
+  missed: a worker adds itself to `sleepers`, then looks at `ticket` once more; a launch stores
+  `ticket`, then looks at `sleepers`. All four are sequentially consistent, so one of the two sees
+  the other; and the sleep is refused once `epoch` has moved on.
 * One launch at a time owns the pool (`owner`). A Python thread that finds it taken runs its chunks
   itself.
 

@@ -346,7 +346,7 @@ _TIMED = {
 }
 
 _MANAGE = """
-; end the threads and take another number of them, unless the pool stays taken for so many tries
+; end the threads and start %wanted, unless the pool stays taken for %tries tries
 define i32 @resize(i32 %wanted, i64 %tries) nounwind {
 entry:
   br label %try

@@ -64,7 +64,7 @@ class MetalLaunch:
 
     Args:
         program: the kernel.
-        handles: memory by slot, of which the kernel takes some.
+        handles: memory by slot; the kernel takes some of it.
         variables: its integers.
         blocks, lanes: the sizes of the launch.
     """

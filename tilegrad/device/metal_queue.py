@@ -160,7 +160,7 @@ class MetalQueue:
             finally:
                 # An encoder that goes without it ends the process.
                 objc.send(encoder, "endEncoding", result=None)
-            # It outlives the pool: whoever waits for it gives it back.
+            # It outlives the pool: the thread that waits for it gives it back.
             objc.send(commands, "retain")
             objc.send(commands, "commit", result=None)
         names = dict.fromkeys([program.interface.name for program in programs])

@@ -2,7 +2,7 @@
 
 A name is a kind, and for all but the first of its kind a number. `NULL` and `EMU` take the name of
 another device behind the colon, with its architecture: `NULL:CUDA:sm_90`. Opening a device imports
-its file, so that nobody pays for hardware they do not use; it happens once per name and process,
+its file, so that unused hardware costs nothing; it happens once per name and process,
 and `DEBUG=1` shows it. A kind outside this package joins with `Device.register("MYDEV", factory)`,
 where `factory(name)` gives a `Backend`, or is found by `device.outside`.
 """

@@ -19,7 +19,7 @@ from typing import Any
 from tilegrad.base.dtype import DType, dtypes
 from tilegrad.device.backend import Backend
 from tilegrad.ir.op import Ops
-from tilegrad.ir.queries import memory_of
+from tilegrad.ir.queries import memory_of, written_memories
 from tilegrad.ir.uop import UOp
 from tilegrad.runtime.buffer import Buffer
 from tilegrad.runtime.protocol import Dims
@@ -71,7 +71,7 @@ class _Wanted:
 def parameters_of(ast: UOp) -> list[Parameter]:
     """The pointers of a kernel graph, by slot."""
     nodes = ast.toposort()
-    written = {memory_of(node.src[0]) for node in nodes if node.op is Ops.STORE}
+    written = written_memories(nodes)
     read = {memory_of(node.src[0]) for node in nodes if node.op is Ops.LOAD}
     found = []
     for node in nodes:

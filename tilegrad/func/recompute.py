@@ -22,8 +22,8 @@ def checkpoint(func: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     need no memory between the forward and the backward pass (Chen et al. 2016, arXiv:1604.06174).
 
     Values and gradients are those of the plain call, also of tensors that the function knows by
-    another way, as the weights of a layer. The memory of a chain of n such calls is that of their n
-    results, and of what one of them makes on the way; the work is one forward pass more. It is made
+    another way, as the weights of a layer. A chain of n such calls needs memory for its n results
+    and for the intermediate results of one call; the work is one forward pass more. It is made
     for a forward and a backward pass in one schedule, that of a training step: a loss that is
     realized before `backward()` is computed with nothing kept, checkpoint or not.
 

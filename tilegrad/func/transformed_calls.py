@@ -97,8 +97,8 @@ class OuterValues:
         return {node for _, node in self._before}
 
     def close(self, back: Mapping[UOp, UOp]) -> None:
-        """Let what the function assigned to, as running statistics, be made of what the leaves
-        stand for.
+        """Compute the tensors that the function assigned to, as running statistics, from the values
+        that its leaves stand for.
         """
         for tensor, _ in self.changed():
             stored = realized(tensor.uop)

@@ -63,8 +63,8 @@ def gradients(
 
 
 def _has_own_gradients(order: Collection[UOp]) -> bool:
-    """Whether something beside the rules makes or sees gradients in the graph of `order`. What
-    other graphs of the process have is no matter.
+    """Whether something beside the rules makes or sees gradients in the graph of `order`. Other
+    graphs of the process do not count.
     """
     return bool(regions_among(order)) or (has_watchers() and any(map(is_watched, order)))
 
@@ -227,7 +227,7 @@ class _Regions:
         """Note the gradient of an output, and if it was the last one pass all on to the inputs."""
         region, number = found
         if gradient is not None:
-            # What was computed knows an output by its memory as well: another node.
+            # A computed output is known by its memory as well, which is another node.
             given = self._found.setdefault(region, {})
             given[number] = given[number] + gradient if number in given else gradient
         self._open[region] -= 1
@@ -251,8 +251,8 @@ class _Regions:
             copies[own] = waiting_copy(value, *near)
         roots = moved([region.outputs[number] for number in given], copies, unwatched=())
         wanted = [*copies.values(), *region.outer]
-        # What is below an input is the business of the graph around: a parameter that other
-        # regions use as well gets its gradient from each of them.
+        # The graph around passes gradients below an input: a parameter that other regions use as
+        # well gets its gradient from each of them.
         edge = frozenset(copies.values())
         contributions = pullback(roots, list(given.values()), wanted, self._computed, edge)
         self._add(region, contributions, flow, through)
@@ -354,7 +354,7 @@ def _order_of(
 
 
 def _sources(node: UOp, computed: Computed, regions: Outputs) -> tuple[UOp, ...]:
-    """What the gradient of `node` goes over to."""
+    """The nodes that the gradient of `node` is passed to."""
     if node in computed:
         return (computed[node],)
     return regions[node][0].sources if node in regions else node.src
@@ -386,7 +386,7 @@ def _fill(seed: UOp, loss: UOp) -> UOp:
 
 
 def _sum(known: UOp, gradient: UOp, node: UOp) -> UOp:
-    """What two users of a node pass down to it; of a multiply-add it is one again."""
+    """The sum of the gradients from two users of a node; a multiply-add where it can be one."""
     if node.op is Ops.MULACC and gradient.op is Ops.MUL and gradient.shape == known.shape:
         return UOp(Ops.MULACC, gradient.dtype, (*gradient.src, known))
     return known + gradient

@@ -40,9 +40,10 @@ __all__ = ["batched"]
 def batched(
     roots: Sequence[UOp], mapped: Mapping[UOp, UOp], size: Any, arange: Callable[[], UOp]
 ) -> list[UOp | None]:
-    """Each of `roots` with an axis of `size` examples in front; None for what is the same for all.
+    """Each of `roots` with an axis of `size` examples in front; None for one that is the same for
+    all.
 
-    `mapped` gives for nodes what they are with that axis. `arange` gives the vector 0, 1, ... up to
+    `mapped` has nodes with their values with that axis. `arange` gives the vector 0, 1, ... up to
     `size`, of int32.
 
     Raises ShapeError for an op that cannot be batched.

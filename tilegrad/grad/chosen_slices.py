@@ -46,7 +46,7 @@ def chosen_slice(x: UOp, bounds: Bounds) -> UOp:
 
 
 def _constant_between(mask: UOp, bounds: Bounds) -> bool | None:
-    """What a mask is everywhere between `bounds`, if that is one value and known."""
+    """The value of a mask everywhere between `bounds`; None if it differs or is not known."""
     while mask.op in (Ops.EXPAND, Ops.PAD):
         (source,) = mask.src
         edges = mask.arg if mask.op is Ops.PAD else ()
@@ -60,7 +60,7 @@ def _constant_between(mask: UOp, bounds: Bounds) -> bool | None:
                 return False
             if any(start < 0 or size < end for (start, end), size in rows):
                 return None
-        # What is repeated is that one element, wherever.
+        # A repeated axis has one element, at index 0.
         bounds = tuple([(0, 1) if size == 1 else pair for pair, size in rows])
         mask = source
     while mask.op in (Ops.RESHAPE, Ops.EXPAND):

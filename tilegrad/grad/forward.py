@@ -1,11 +1,11 @@
 """Forward mode: how values change with their inputs, as graphs.
 
-Sources are visited before users; the tangent of a node is what its rule makes of the tangents of
-its sources. Where reverse mode asks once for each output, forward mode asks once for each input.
+Sources are visited before users; the rule of a node makes its tangent from the tangents of its
+sources. Where reverse mode asks once for each output, forward mode asks once for each input.
 
 Few rules are needed beside those of reverse mode. An elementwise op changes each element by that
-element alone, so what its rule in `rules.py` makes of a gradient it makes of a tangent. What moves
-or adds elements is linear, and is itself its derivative. A kernel written by hand says only how
+element alone, so its rule in `rules.py` serves for tangents as for gradients. An op that moves or
+adds elements is linear, and is itself its derivative. A kernel written by hand says only how
 gradients go back through it; that is linear too, in the gradient, and its own derivative by the
 gradient is the way forward.
 """
@@ -136,7 +136,7 @@ def _cast(y: UOp, given: Sequence[Tangent]) -> Tangent:
 
 
 def _flipped(y: UOp, given: Sequence[Tangent]) -> Tangent:
-    # To reverse no axis is a mark for the backward pass.
+    # A FLIP of no axis is a mark for the backward pass.
     return _moved(y, given) if any(y.arg) else given[0]
 
 

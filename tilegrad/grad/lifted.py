@@ -22,7 +22,7 @@ _SAME = frozenset({Ops.CAST, Ops.BITCAST, Ops.CONTIGUOUS, Ops.DETACH, Ops.COPY})
 
 
 class Lifted:
-    """What nodes are with an axis of `size` in front: `done`, at first what is `mapped`."""
+    """Nodes with an axis of `size` in front, by node: `done`, which begins as `mapped`."""
 
     def __init__(self, mapped: Mapping[UOp, UOp], size: Any):
         self.size = size

@@ -25,7 +25,7 @@ from tilegrad.ir.args import LoopArg
 from tilegrad.ir.loop_building import Pair, loop_of, output_of, stand_in
 from tilegrad.ir.movement import shaped
 from tilegrad.ir.op import Ops
-from tilegrad.ir.queries import below_reshapes
+from tilegrad.ir.queries import below_reshapes, nodes_of
 from tilegrad.ir.uop import UOp, toposort
 
 __all__ = ["LOOPS", "batched_loop", "loop_gradients", "loop_tangents"]
@@ -48,9 +48,7 @@ class _LoopBody:
     def __init__(self, loop: UOp):
         arg: LoopArg = loop.arg
         self.loop, self.arg, self.values = loop, arg, arg.body.src
-        self.own = {
-            -1 - node.arg.slot: node for node in arg.body.toposort() if node.op is Ops.BUFFER
-        }
+        self.own = {-1 - node.arg.slot: node for node in nodes_of(arg.body, Ops.BUFFER)}
         self.device: str = next(iter(self.own.values())).arg.device if self.own else ""
         self.carries = range(arg.carries)
         self.stacks = range(arg.carries, arg.carries + arg.stacks)
@@ -69,7 +67,9 @@ class _LoopBody:
 
 
 class _Flow(NamedTuple):
-    """What a step of the backward loop makes for source `number`; `carry` if it is carried on."""
+    """The value that a step of the backward loop makes for source `number`; `carry` if it is
+    carried on.
+    """
 
     number: int
     value: UOp
@@ -103,7 +103,7 @@ def loop_gradients(
     at_once = {number: flow for number, flow in found.items() if number not in later}
     flows = [*carried, *_summed(body, at_once), *stacked]
     values = [flow.value for flow in flows]
-    # Of the factors that later sums take, those that are stacked for nothing else.
+    # Factors of later sums that are stacked for these sums alone.
     leaves = {*back.values(), *(leaf for leaf, _ in (*stacks, *shared))}
     bases = {below_reshapes(value) for value in values} | leaves
     values += dict.fromkeys(
@@ -152,8 +152,8 @@ def _materialised(body: _LoopBody, found: Mapping[int, UOp]) -> tuple[dict[int, 
 def _summed_later(
     body: _LoopBody, found: Mapping[int, UOp], stacked: Sequence[_Flow], stacks: Sequence[Pair]
 ) -> dict[int, list[UOp]]:
-    """The shared sources whose gradient is one sum after the loop, each with what it takes of every
-    step. What is stacked for them is at most as much as the steps read.
+    """The shared sources whose gradient is one sum after the loop, each with the values of every
+    step that it needs. The stacks for them are at most as large as all reads of the steps.
     """
     flows = {number: found[number] for number in body.shared if number in found}
     known = {leaf for leaf, _ in stacks} | {body.own[number] for number in body.shared
@@ -165,7 +165,7 @@ def _summed_later(
 def _all_steps(
     backward: UOp, values: Sequence[UOp], back: Sequence[UOp], stacks: Sequence[Pair]
 ) -> dict[UOp, UOp]:
-    """What is there of all steps, with the axis of steps in front: by the value of one step."""
+    """The values of all steps, with the axis of steps in front, by the value of one step."""
     length = backward.arg.length
     known = {leaf: shaped(source, (length, *leaf.shape)) for leaf, source in stacks}
     for number, leaf in enumerate(back):
@@ -249,8 +249,8 @@ def _stacked(body: _LoopBody, found: Mapping[int, UOp]) -> list[_Flow]:
 
 
 def _found_again(body: _LoopBody) -> tuple[list[Pair], list[Pair]]:
-    """What a step found, for the step on the way back: stacks of the carries as they were and of
-    rows, and what all share.
+    """The values that a step found, for the backward step: stacks of its carries and of rows, and
+    the sources that all steps share.
     """
     stacks: list[Pair] = []
     shared: list[Pair] = []

@@ -1,7 +1,7 @@
 """Functions that see, and may change, the gradient of a node as it flows down.
 
-They are kept beside the graph, by node, as long as the node lives. Equal graphs are one node, and
-what was made before somebody watches has one set of them; what is made after that is another node.
+They are kept beside the graph, by node, as long as the node lives. Equal graphs are one node, with
+one set of functions. A graph that is made after its equal got functions is another node.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """Sums over the steps of a loop: one product after it, where the steps leave the factors.
 
-What all steps share has a gradient that is a sum over the steps. Of a matrix each term is a product
-that sums over the examples of a step: as large as the matrix, and read and written in every step if
-it is added up there. The factors are much smaller, and mostly there already: the carries as the
-steps found them, the gradients of rows. So they are stacked, and one product sums over steps and
-examples at once.
+The gradient of a source that all steps share is a sum over the steps. For a matrix, the term of a
+step is a product that sums over the step's examples. It is as large as the matrix: summed step by
+step, the total is read and written in every step. The factors of the product are much smaller, and
+most are stored already: the carries of the steps, the gradients of rows. So the factors are
+stacked, and one product sums over steps and examples at once.
 
     before   gw' = gw + SUM(g[n, i] * h[n, j], n)     in every step
     after    gw = SUM(g[t, n, i] * h[t, n, j], t, n)
@@ -28,8 +28,8 @@ _TOUCHES = 2
 
 
 def _factors(flow: UOp, known: Set[UOp]) -> list[UOp]:
-    """What `flow` is a sum of, or of products of two of, with movement between: where there is a
-    choice, what is `known`.
+    """The factors of `flow`, which is a sum of values or of products of two, with movement between.
+    Where there is a choice, they are `known` ones.
     """
     found: dict[UOp, None] = {}
 
@@ -57,8 +57,8 @@ def _factors(flow: UOp, known: Set[UOp]) -> list[UOp]:
 
 
 def worth_stacking(flows: Mapping[int, UOp], known: Set[UOp], room: int) -> dict[int, list[UOp]]:
-    """Those of `flows` whose factors are less to store, in every step, than the sum is to add to;
-    `known` ones are stored anyway. All together are at most as large as `room`.
+    """The flows whose factors take less memory traffic in every step than their sum; `known`
+    factors are stored anyway. All factors together take at most `room`.
     """
     made: dict[int, list[UOp]] = {}
     stacked = set(known)
@@ -76,7 +76,7 @@ def sum_over_steps(
     flow: UOp, steps: int, known: Mapping[UOp, UOp], outside: Mapping[UOp, UOp]
 ) -> UOp:
     """The sum of `flow` over the steps, in the dtype of sums: `known` has the values of all steps
-    for those of its factors that differ, and `outside` what leaves stand for that all steps share.
+    of its factors, and `outside` the values behind the leaves that all steps share.
     """
     lifted = Lifted(known, steps)
     for node in toposort([flow], stop=lambda node: node in known):

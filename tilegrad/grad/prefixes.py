@@ -1,12 +1,14 @@
 """Derivatives of scans.
 
-That of a running sum is a running sum from the other end. Any other op's goes by doubling:
+The derivative of a running sum is a running sum from the other end. A scan by another op is
+differentiated as a scan by doubling:
 
     y0 = x,    y1[i] = op(y0[i-1], y0[i]),    y2[i] = op(y1[i-2], y1[i]),    ...
 
-What two windows are joined from never meets, so the derivative of the op itself says all, also
-where a factor is zero or elements are equal. The steps are as many as the size has binary digits.
-Each is stored: computed where it is read, it would be twice for every step that follows.
+The two operands of each op cover disjoint elements, so the derivative of the op is all that is
+needed, also where a factor is zero or elements are equal. The steps are as many as the size has
+binary digits. Each is stored: computed where it is read, it would be twice for every step that
+follows.
 """
 
 from __future__ import annotations

@@ -35,7 +35,7 @@ __all__ = [
 
 class Mark:
     """The argument that makes a leaf unlike every other; all are written alike, so that graphs that
-    differ in marks only share a plan. That of an `output` knows what it is an output of.
+    differ in marks only share a plan. The mark of an `output` knows its region.
     """
 
     __slots__ = ("__weakref__", "output_of")
@@ -93,7 +93,7 @@ class Region:
 
     @property
     def sources(self) -> tuple[UOp, ...]:
-        """What a gradient of the outputs goes over to."""
+        """The nodes that gradients of the outputs are passed to."""
         return (*self.inputs, *self.outer)
 
     @property
@@ -161,8 +161,8 @@ def region_of(node: UOp) -> tuple[Region, int] | None:
 
 
 def regions_among(nodes: Collection[UOp]) -> dict[UOp, tuple[Region, int]]:
-    """What `region_of` gives for those of `nodes` that are outputs of regions, in their order. It
-    calls no function of Python for a node: other graphs of the process may have regions.
+    """The result of `region_of` for each output of a region among `nodes`, in their order. No
+    Python function is called for a node: other graphs of the process may have regions.
     """
     if not has_regions():
         return {}

@@ -108,8 +108,8 @@ def _shrunk(y: UOp, g: UOp) -> tuple[UOp]:
 
 
 def _flipped(y: UOp, g: UOp) -> tuple[UOp]:
-    """The gradient reversed likewise. To reverse no axis is how a graph says that the gradient is
-    to be in memory here (`contiguous_backward`).
+    """The gradient reversed likewise. A FLIP of no axis asks for the gradient in memory here
+    (`contiguous_backward`).
     """
     if not any(y.arg):
         return (UOp(Ops.CONTIGUOUS, g.dtype, (g,)),)
@@ -143,7 +143,7 @@ def _copied(y: UOp, g: UOp) -> tuple[UOp]:
 
 
 def _after(y: UOp, g: UOp) -> tuple[UOp, UOp]:
-    """To the memory, but not where it was written; to what was written there."""
+    """The gradient for the memory where it was not written, and for the written value."""
     memory, assign = y.src
     written = view = assign.src[0]
     is_written: Any = fill(view.shape, 1.0, g.dtype)
@@ -155,7 +155,7 @@ def _after(y: UOp, g: UOp) -> tuple[UOp, UOp]:
 
 
 def _custom(y: UOp, g: UOp) -> tuple[UOp | None, ...]:
-    """What the author of a kernel says; nothing flows through a step without a gradient."""
+    """The gradient that a kernel's author gave; nothing flows through a step without one."""
     gradient = getattr(y.arg, "gradient", None)
     return (None,) * len(y.src) if gradient is None else tuple(gradient(g, y))
 

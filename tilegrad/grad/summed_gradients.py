@@ -105,8 +105,8 @@ def is_zero(x: UOp) -> bool:
 
 
 def _without_factors(x: UOp, axes: tuple[int, ...]) -> tuple[UOp, list[tuple[Ops, UOp]]]:
-    """`x` without the factors and divisors that are the same all along `axes`; and these, with size
-    1 there, each with its op. None are taken from what has no other factor.
+    """`x` without the factors and divisors that are invariant along `axes`; and these, with size 1
+    there, each with its op. A value without any other factor keeps its own.
     """
     rest: list[UOp] = []
     found: list[tuple[Ops, UOp]] = []
@@ -175,7 +175,8 @@ def _is_around_mean(x: UOp, axes: tuple[int, ...]) -> bool:
 
 
 def _unmoved(x: UOp, wide: DType) -> tuple[UOp, list[Move]]:
-    """What `x` moves, before it was narrowed from `wide`, and the movement, innermost first."""
+    """The value below the movement of `x`, before it was narrowed from `wide`, and the movement,
+    innermost first."""
     moves: list[Move] = []
     while x.op in _MOVES or (x.op is Ops.CAST and x.src[0].dtype is wide):
         if x.op in _MOVES:
@@ -269,7 +270,9 @@ def _one_sum(base: UOp, moves: list[Move], axes: tuple[int, ...]) -> UOp:
 
 
 def _unchanged(op: Ops, arg: tuple[Any, ...], sizes: tuple[Any, ...]) -> tuple[Any, ...]:
-    """What the argument of `op` needs more, to leave axes of `sizes` at the end as they are."""
+    """What to append to the argument of `op` so that it leaves the last axes, of `sizes`,
+    unchanged.
+    """
     if op is Ops.RESHAPE:
         return sizes
     if op is Ops.PERMUTE:

@@ -86,7 +86,7 @@ def _counted(size: Any, kind: DType) -> UOp:
 
 
 def _without_padding(x: UOp, is_one: UOp) -> UOp:
-    """`is_one` but for what `x` has from the constants that a pooling pads it with.
+    """`is_one` without the elements of `x` that a pooling padded with a constant.
 
     before   x = moved(WHERE(inside, tensor, -inf))
     after    is_one & moved(inside)

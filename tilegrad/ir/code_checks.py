@@ -26,7 +26,7 @@ from tilegrad.ir.checks import (
 from tilegrad.ir.counterexample import find_outside
 from tilegrad.ir.op import Axis, Ops
 from tilegrad.ir.proof import bounds_under, lane_of
-from tilegrad.ir.queries import memory_of
+from tilegrad.ir.queries import memory_of, values_of
 from tilegrad.ir.text import render
 from tilegrad.ir.uop import UOp
 
@@ -142,7 +142,7 @@ def _store(node: UOp) -> str | None:
 
 def _reduced_values(node: UOp) -> tuple[int, str | None]:
     """The number of values that a REDUCE or PREFIX combines, and what is wrong with them."""
-    values = [source for source in node.src if source.op is not Ops.RANGE]
+    values = values_of(node)
     if values and all(value.dtype is node.dtype for value in values):
         return len(values), None
     return len(values), f"{dtype_text(node.dtype)} of {types_of(values) or 'nothing'}"

@@ -87,7 +87,7 @@ class Neutral:
             return self._all(src, nothing)
         if node.op is Ops.WHERE:
             return self._all(src[1:], nothing)
-        if node.op is Ops.LOAD and self.decided is not None and len(src) == 4:
+        if node.op is Ops.LOAD and self.decided is not None and node.is_gated:
             if self._is_closed(src[3]):
                 return src[2].op is Ops.CONST and bool(src[2].arg == nothing)
         if node.op is Ops.LOAD and src[0].op is Ops.AFTER:

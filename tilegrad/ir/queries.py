@@ -8,7 +8,7 @@ the device of a value.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
 from tilegrad.base.dtype import AddressSpace, Pointer
@@ -19,9 +19,10 @@ from tilegrad.ir.uop import UOp, pointer_of, prod
 
 __all__ = [
     "base_of", "below", "below_casts", "below_reshapes", "below_views", "buffer_below", "bytes_of",
-    "copied_of", "device_of", "is_const", "is_scratch", "iterations_of", "loads_of", "memory_of",
-    "next_number", "nodes_of", "points_to", "reductions_of",
-    "shortened_memories", "stores_of", "stride_of",
+    "copied_of", "device_of", "is_const", "is_scratch", "iterations_of", "loads_of", "loop_ranks",
+    "loops_of", "memory_of", "moved_loads", "nesting_depth", "next_number", "nodes_of", "points_to",
+    "reductions_of", "scratch_of", "shortened_memories", "stores_of", "stride_of", "trips_of",
+    "values_of", "written_memories",
 ]  # fmt: skip
 
 
@@ -119,6 +120,12 @@ def loads_of(root: UOp) -> list[UOp]:
     return nodes_of(root, Ops.LOAD)
 
 
+def moved_loads(reduction: UOp) -> list[UOp]:
+    """The loads of a reduction, or scan, whose index or gate its own loops move, sources first."""
+    loops = frozenset(loops_of(reduction))
+    return [node for node in loads_of(reduction.src[0]) if not loops.isdisjoint(node.ranges)]
+
+
 def stores_of(root: UOp) -> list[UOp]:
     """The stores that `root` needs, sources first."""
     return nodes_of(root, Ops.STORE)
@@ -129,10 +136,47 @@ def reductions_of(root: UOp) -> list[UOp]:
     return nodes_of(root, Ops.REDUCE)
 
 
+def scratch_of(root: UOp) -> list[UOp]:
+    """The scratch memory that `root` needs, sources first."""
+    return [node for node in nodes_of(root, Ops.DEFINE_LOCAL) if is_scratch(node)]
+
+
+def written_memories(nodes: Iterable[UOp]) -> set[UOp]:
+    """The memory that the stores among `nodes` write."""
+    return {memory_of(node.src[0]) for node in nodes if node.op is Ops.STORE}
+
+
+def loops_of(node: UOp) -> tuple[UOp, ...]:
+    """The loops among a node's sources: those of a reduction, a scan or a loop nest."""
+    return tuple(source for source in node.src if source.op is Ops.RANGE)
+
+
+def values_of(node: UOp) -> list[UOp]:
+    """The sources of a reduction, a scan or a loop nest that are no loops."""
+    return [source for source in node.src if source.op is not Ops.RANGE]
+
+
+def loop_ranks(kernel: UOp) -> dict[int, int]:
+    """By number of a loop: its position in the kernel's order, outermost first."""
+    return {number: rank for rank, number in enumerate(kernel.arg.order)}
+
+
+def nesting_depth(kernel: UOp) -> Callable[[UOp], int]:
+    """The key by which loops of a kernel are sorted outermost first. A loop that its order does not
+    name, as one of a nest that fills a tile, comes after the others, by its number.
+    """
+    rank = loop_ranks(kernel)
+    return lambda loop: rank.get(loop.number, len(rank) + loop.number)
+
+
+def trips_of(loops: Iterable[UOp]) -> int:
+    """The iterations of a nest of loops: at most, where an extent is symbolic."""
+    return int(prod(loop.vmax + 1 for loop in loops))
+
+
 def iterations_of(reduction: UOp) -> int:
     """How often a reduction combines a value, over all its results."""
-    loops = {*reduction.ranges, *(loop for loop in reduction.src[1:] if loop.op is Ops.RANGE)}
-    return int(prod(loop.vmax + 1 for loop in loops))
+    return trips_of({*reduction.ranges, *loops_of(reduction)})
 
 
 def stride_of(index: UOp, loop: UOp) -> int | None:

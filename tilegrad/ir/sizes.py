@@ -17,8 +17,8 @@ from tilegrad.ir.uop import UOp, prod, sint
 
 __all__ = [
     "Sizes", "as_node", "as_value", "divide", "highest", "is_less", "is_one", "is_zero", "larger",
-    "lowest", "of_products",
-    "products", "row_major", "shape_text", "size_text", "smaller", "tidy", "tidy_all",
+    "lowest", "number_at", "of_products", "products", "row_major", "shape_text", "size_text",
+    "smaller", "tidy", "tidy_all",
 ]  # fmt: skip
 
 Sizes = tuple[sint, ...]
@@ -84,6 +84,14 @@ def lowest(value: Any) -> int:
 def highest(value: Any) -> int:
     """The largest value of a size."""
     return value if isinstance(value, int) else int(value.vmax)
+
+
+def number_at(size: Any, values: Mapping[UOp, int]) -> int:
+    """A size as a number, where its variables have `values`."""
+    if isinstance(size, int):
+        return size
+    numbers = {variable: UOp.const(variable.dtype, value) for variable, value in values.items()}
+    return int(simplify(size.substitute(numbers)).arg)
 
 
 def is_less(left: Any, right: Any) -> bool:

@@ -16,6 +16,7 @@ from tilegrad.base.dtype import DType, dtypes
 from tilegrad.ir.matcher import PatternMatcher
 from tilegrad.ir.op import Ops
 from tilegrad.ir.pattern import UPat
+from tilegrad.ir.queries import loops_of, nesting_depth, values_of
 from tilegrad.ir.rewrite import graph_rewrite
 from tilegrad.ir.uop import UOp
 from tilegrad.target import Target
@@ -49,8 +50,8 @@ def reduce_to_accumulator(reduce: UOp, ctx: _Accumulators) -> UOp:
     """before   REDUCE(x, k)
     after    AFTER(acc, END(ASSIGN(acc, acc + x), k))       acc = DEFINE_ACC(0)
     """
-    loops = tuple(source for source in reduce.src if source.op is Ops.RANGE)
-    values = [source for source in reduce.src if source.op is not Ops.RANGE]
+    loops = loops_of(reduce)
+    values = values_of(reduce)
     idle = next((loop for loop in loops if _is_idle(reduce, loop, values)), None)
     if idle is not None:
         # A value that is invariant in a loop is not inside of it.
@@ -135,7 +136,7 @@ def _vectors(ast: UOp, target: Target) -> int:
     counts: dict[tuple[UOp, ...], int] = {}
     for node in ast.toposort():
         if node.op is Ops.REDUCE:
-            loops = tuple(source for source in node.src if source.op is Ops.RANGE)
+            loops = loops_of(node)
             lanes = max(target.lanes_of(node.dtype.scalar), 1)
             counts[loops] = counts.get(loops, 0) + -(-node.dtype.lanes // lanes)
     return max(counts.values(), default=0)
@@ -160,8 +161,8 @@ def prefix_to_accumulator(prefix: UOp, ctx: _Accumulators) -> UOp:
     """
     function, count = prefix.arg
     if (prefix.src, function) not in ctx.prefixes:
-        loops = tuple(source for source in prefix.src if source.op is Ops.RANGE)
-        values = [source for source in prefix.src if source.op is not Ops.RANGE]
+        loops = loops_of(prefix)
+        values = values_of(prefix)
         wide = carried_dtype(prefix.dtype, function, ctx.target)
         identity = UOp.const(wide, function.definition.identity(wide.scalar))
         around = prefix.ranges.union(*(ctx.around.get(loop, ()) for loop in loops))
@@ -190,11 +191,7 @@ def _around_prefixes(ast: UOp) -> dict[UOp, set[UOp]]:
     }
     if not around:
         return around
-    order = {number: rank for rank, number in enumerate(ast.arg.order)}
-
-    def depth(loop: UOp) -> int:
-        return order.get(loop.number, len(order) + int(loop.number))
-
+    depth = nesting_depth(ast)
     sets = {node.ranges for node in nodes}
     for loop, found in around.items():
         for loops in sets:
@@ -235,7 +232,7 @@ def _added(product: UOp, users: Mapping[UOp, list[UOp]]) -> dict[UOp, UOp]:
     """Sums of a unit's elements with rescaled accumulators, each as an element of the unit's
     result; nothing where an element has another use.
     """
-    # What a unit gives must be waited for, if it works beside its lanes.
+    # The result of an asynchronous unit must be waited for.
     given = product if product.arg.synchronous else users[product][0]
     chain = [product]
     while chain[-1].src[2].op is Ops.WMMA:

@@ -75,7 +75,7 @@ def _loads(ast: UOp, blocks: Sequence[UOp]) -> dict[UOp, frozenset[UOp]]:
         if node.op is Ops.LOAD:
             memory, index = memory_of(node.src[0]), (node.index,)
         elif node.op is Ops.COPY_TILE:
-            # What comes before the copy depends on more.
+            # Only where the copy begins counts: its other sources depend on more loops.
             memory, index = copied_of(node)
         else:
             continue

@@ -28,11 +28,19 @@ from typing import NamedTuple
 
 from tilegrad.base.dtype import AddressSpace, dtypes
 from tilegrad.ir.op import Axis, Ops
-from tilegrad.ir.queries import memory_of, next_number, nodes_of, points_to
+from tilegrad.ir.queries import (
+    loop_ranks,
+    memory_of,
+    next_number,
+    nodes_of,
+    points_to,
+    trips_of,
+    written_memories,
+)
 from tilegrad.ir.ranges import gate_loads, replace_ranges
 from tilegrad.ir.rewrite import rebuilt
 from tilegrad.ir.rules import from_terms, simplify, terms_of
-from tilegrad.ir.uop import UOp, pointer_of, prod
+from tilegrad.ir.uop import UOp, pointer_of
 from tilegrad.lower.lane_copies import LaneCopy, lane_of
 from tilegrad.lower.tile_copies import Boxes, TileCopies, find_boxes, has_room, read_by_units
 from tilegrad.lower.unroll_tiles import tiles_at_once
@@ -51,11 +59,11 @@ _UNROLLED = (Axis.UPCAST, Axis.UNROLL)
 
 def share_copies(ast: UOp, target: Target) -> UOp:
     """`ast` with each tile filled by the lanes of the block together."""
-    fills = [node for node in ast.toposort() if node.op is Ops.END and _is_tile(node.src[0])]
+    fills = [node for node in nodes_of(ast, Ops.END) if _is_tile(node.src[0])]
     if not fills:
         return ast
-    rank = {number: rank for rank, number in enumerate(ast.arg.order)}
-    ranges = [node for node in ast.toposort() if node.op is Ops.RANGE and node.number in rank]
+    rank = loop_ranks(ast)
+    ranges = [node for node in nodes_of(ast, Ops.RANGE) if node.number in rank]
     ranges.sort(key=lambda each: rank[each.number])
     number = next_number(ast.toposort())
     barriers: dict[UOp, list[UOp]] = {}
@@ -104,7 +112,7 @@ class _Fills:
         boxes: list[tuple[UOp, Boxes]] = []
         nodes = ast.toposort()
         of_units = read_by_units(nodes) if target.has_tile_copies else set()
-        stored = {memory_of(node.src[0]) for node in nodes if node.op is Ops.STORE}
+        stored = written_memories(nodes)
         for fill in fills:
             memory = fill.src[0].src[0]
             tile = _Tiles(memory, ranges, _loops_of_sum(ast, memory.src[0]), count)
@@ -206,7 +214,7 @@ def _products(ast: UOp) -> int:
     """The matrix instructions of a lane in one iteration of all loops."""
     units = nodes_of(ast, Ops.WMMA)
     loops = (each for node in units[:1] for each in node.ranges)
-    return int(prod(each.extent.vmax for each in loops if each.axis in _UNROLLED))
+    return trips_of(each for each in loops if each.axis in _UNROLLED)
 
 
 def _by_tiles(ast: UOp, loop: UOp, count: int) -> UOp:
@@ -305,7 +313,7 @@ class _Tiles:
 
 
 class _Next(NamedTuple):
-    """The value of a loop in the next iteration of the loops within it, and what it is more."""
+    """The value of a loop in the next iteration of the loops within it, and its increase."""
 
     value: UOp
     step: UOp
@@ -320,8 +328,9 @@ class _Choice(NamedTuple):
 
 
 def _advanced(loops: Sequence[UOp], *, is_endless: bool) -> dict[UOp, _Next]:
-    """What the loops are in the iteration after this one, the innermost last. Behind the last of
-    all comes the first one again, or nothing, and the outermost loop may have any value.
+    """The values of the loops in the next iteration, the innermost last. After the very last
+    iteration comes the first one; with `is_endless` one past the end of the outermost loop, which
+    the caller's gate excludes.
     """
     found: dict[UOp, _Next] = {}
     carries = UOp.const(dtypes.bool, True)

@@ -148,8 +148,8 @@ def _refuse(ast: UOp, dtype: DType, target: Target) -> None:
 
 
 def _without_sines(ast: UOp, target: Target) -> UOp:
-    """Sines and cosines as polynomials. Those that are in the same loops and independent of each
-    other share one range reduction. Without fused multiply-adds float32 would miss its error bound,
+    """Sines and cosines as polynomials. Independent ones in the same loops share one range
+    reduction. Without fused multiply-adds float32 would miss its error bound,
     and float64 is as fast where arithmetic is scalar; a target without float64 reduces by integers.
     """
     lacks = [op for op in (Ops.SIN, Ops.COS) if op in target.missing]
@@ -416,7 +416,7 @@ def _single(value: UOp, dtype: DType) -> UOp:
         # Integers that float32 cannot hold overflow float16 to infinity.
         return rounded
     back = rounded.cast(value.dtype)
-    bits = rounded.bitcast(_u32(lanes))
+    bits = rounded.bitcast(dtypes.uint32.vec(lanes))
     is_beyond = (back < value).eq(value < 0.0)
     odd = (bits + is_beyond.cast(bits.dtype) * -1) | 1
     is_lost = back.ne(value) & value.eq(value)
@@ -438,10 +438,6 @@ def _odd_integer(value: UOp) -> UOp:
     return (leading | is_lost.cast(value.dtype)) << drop
 
 
-def _u32(lanes: int) -> DType:
-    return dtypes.uint32.vec(lanes)
-
-
 def _from_bits(bits: UOp, dtype: DType) -> UOp:
     """The float32 value of 16 or 8 bits."""
     lanes = bits.dtype.lanes
@@ -455,7 +451,7 @@ def _from_bits(bits: UOp, dtype: DType) -> UOp:
     magnitude = ((wide & 0x7FFF) << 13).bitcast(dtypes.float32.vec(lanes)) * 2.0**112
     is_special = (wide & 0x7C00).eq(0x7C00)
     special = (((wide & 0x3FF) << 13) | 0x7F800000).bitcast(dtypes.float32.vec(lanes))
-    value = is_special.where(special, magnitude).bitcast(_u32(lanes))
+    value = is_special.where(special, magnitude).bitcast(dtypes.uint32.vec(lanes))
     return (value | ((wide & 0x8000) << 16)).bitcast(dtypes.float32.vec(lanes))
 
 
@@ -464,11 +460,11 @@ def _to_bits(value: UOp, dtype: DType) -> UOp:
     lanes = value.dtype.lanes
     if dtype in dtypes.fp8s:
         return float8_bits.to_bits(value, FORMATS[dtype.name])
-    wide = value.bitcast(_u32(lanes))
+    wide = value.bitcast(dtypes.uint32.vec(lanes))
     if dtype is dtypes.bfloat16:
         return (wide >> 16).cast(dtypes.uint16)
     scaled = ((wide & 0x7FFFFFFF).bitcast(dtypes.float32.vec(lanes)) * 2.0**-112).bitcast(
-        _u32(lanes)
+        dtypes.uint32.vec(lanes)
     ) >> 13
     is_special = (wide & 0x7F800000).eq(0x7F800000)
     special = ((wide >> 13) & 0x3FF) | 0x7C00
@@ -482,7 +478,7 @@ def _round(value: UOp, dtype: DType) -> UOp:
     if dtype in dtypes.fp8s:
         return float8_bits.rounded(value, FORMATS[dtype.name])
     lanes = value.dtype.lanes
-    wide = value.bitcast(_u32(lanes))
+    wide = value.bitcast(dtypes.uint32.vec(lanes))
     if dtype is dtypes.bfloat16:
         nearest = (wide + ((wide >> 16) & 1) + 0x7FFF) & 0xFFFF0000
         quiet = (wide & 0xFFFF0000) | 0x400000
@@ -490,5 +486,5 @@ def _round(value: UOp, dtype: DType) -> UOp:
     magnitude = (wide & 0x7FFFFFFF).bitcast(value.dtype)
     rounded = float8_bits.to_digits(magnitude, 10, 15)
     limited = (rounded < 65520.0).where(rounded, UOp.const(value.dtype, float("inf")))
-    chosen = magnitude.ne(magnitude).where(magnitude, limited).bitcast(_u32(lanes))
+    chosen = magnitude.ne(magnitude).where(magnitude, limited).bitcast(dtypes.uint32.vec(lanes))
     return (chosen | (wide & 0x80000000)).bitcast(value.dtype)

@@ -14,7 +14,7 @@ from operator import mul
 
 from tilegrad.base.dtype import dtypes
 from tilegrad.ir.op import UNROLLED, Ops
-from tilegrad.ir.queries import next_number
+from tilegrad.ir.queries import loops_of, next_number, values_of
 from tilegrad.ir.rules import moved_by, simplify, terms_of
 from tilegrad.ir.uop import UOp
 
@@ -131,7 +131,7 @@ def _prefixes(
     """
     function, count = node.arg
     scanned = [axis for axis in node.src if axis in own and axis.op is Ops.RANGE]
-    values = [source for source in node.src if source.op is not Ops.RANGE]
+    values = values_of(node)
     loops = [axis for axis in node.src if axis.op is Ops.RANGE and axis not in scanned]
     free = [axis for axis in own if axis not in scanned]
     steps = list(itertools.product(*(range(axis.extent.arg) for axis in scanned)))
@@ -181,13 +181,13 @@ def _copy(
             src=tuple(made[source][p] for source in node.src for p in sorted(made[source]))
         )
     if op in (Ops.REDUCE, Ops.END):
-        unrolled = [loop for loop in node.src if loop.op is Ops.RANGE and loop.axis in UNROLLED]
+        unrolled = [loop for loop in loops_of(node) if loop.axis in UNROLLED]
         loops = tuple(
             at(source)
             for source in node.src[1:]
             if source.op is Ops.RANGE and source not in unrolled
         )
-        values = [source for source in node.src if source.op is not Ops.RANGE]
+        values = values_of(node)
         combos = [
             dict(zip(unrolled, combo, strict=True))
             for combo in itertools.product(*(range(axis.extent.arg) for axis in unrolled))

@@ -20,6 +20,7 @@ from typing import NamedTuple
 
 from tilegrad.base.dtype import AddressSpace, Pointer, dtypes
 from tilegrad.ir.op import Axis, Ops
+from tilegrad.ir.queries import loop_ranks
 from tilegrad.ir.rules import shared_terms, simplify
 from tilegrad.ir.uop import UOp
 from tilegrad.target import Target
@@ -37,7 +38,7 @@ def use_fragments(ast: UOp, target: Target) -> UOp:
         return ast
     nodes = ast.toposort()
     units = [node for node in nodes if node.op is Ops.WMMA and node.arg.lanes == _LANES]
-    rank = {number: rank for rank, number in enumerate(ast.arg.order)}
+    rank = loop_ranks(ast)
     lanes = [node for node in nodes if node.op is Ops.RANGE and node.axis is Axis.LOCAL]
     lanes.sort(key=lambda lane: rank[lane.number])
     bits = lanes[-_BITS:][::-1]

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from tilegrad.base.dtype import AddressSpace, dtypes
 from tilegrad.ir.op import Axis, Ops
-from tilegrad.ir.queries import points_to
+from tilegrad.ir.queries import nesting_depth, nodes_of, points_to
 from tilegrad.ir.ranges import pad_range
 from tilegrad.ir.rewrite import rebuilt
 from tilegrad.ir.rules import simplify
@@ -35,7 +35,7 @@ def fix_launch(ast: UOp) -> UOp:
         if loop.op is Ops.RANGE and loop.axis is Axis.GLOBAL and loop.extent.op is not Ops.CONST:
             largest = UOp.const(dtypes.index, loop.extent.vmax)
             ast = pad_range(ast, loop, loop.replace(src=(largest,)))
-    chunks = [loop for loop in ast.toposort() if loop.op is Ops.RANGE and loop.axis is Axis.THREAD]
+    chunks = [loop for loop in nodes_of(ast, Ops.RANGE) if loop.axis is Axis.THREAD]
     return simplify(ast, {loop: _special("chunk", loop.extent) for loop in chunks})
 
 
@@ -50,11 +50,7 @@ def use_grid(ast: UOp, target: Target | None = None) -> UOp:
     before   RANGE(16, GLOBAL)
     after    SPECIAL("gidx0", 16)
     """
-    rank = {number: rank for rank, number in enumerate(ast.arg.order)}
-    ranges = sorted(
-        (node for node in ast.toposort() if node.op is Ops.RANGE),
-        key=lambda node: rank.get(node.number, len(rank) + node.number),
-    )
+    ranges = sorted(nodes_of(ast, Ops.RANGE), key=nesting_depth(ast))
     mapping: dict[UOp, UOp] = {}
     blocks = [loop for loop in ranges if loop.axis is Axis.GLOBAL]
     lanes = [loop for loop in ranges if loop.axis in _LANES]

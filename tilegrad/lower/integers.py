@@ -14,6 +14,7 @@ from tilegrad.base.dtype import DType, dtypes
 from tilegrad.ir.matcher import PatternMatcher
 from tilegrad.ir.op import Ops
 from tilegrad.ir.pattern import UPat
+from tilegrad.ir.queries import nodes_of
 from tilegrad.ir.rewrite import graph_rewrite, rebuilt
 from tilegrad.ir.rules import FOLDING, IDENTITIES, terms_of
 from tilegrad.ir.uop import UOp
@@ -57,8 +58,8 @@ class _OrderedSums:
         self._loops = {number: rank for rank, number in enumerate(order)}
         self._position = {node: number for number, node in enumerate(nodes)}
         self._ranks: dict[UOp, _Rank] = {}
-        # Of sums without the constant at their end, as many accesses share them: the sum of the
-        # ordered terms, and the constant; None for a sum that is left alone.
+        # By sum: its ordered terms, summed without the constant, which many accesses share, and the
+        # constant; None for a sum that is left alone.
         self._sums: dict[UOp, tuple[UOp, int] | None] = {}
 
     def ordered(self, index: UOp) -> UOp:
@@ -94,7 +95,7 @@ class _OrderedSums:
 
     def _rank(self, term: UOp) -> _Rank:
         if term not in self._ranks:
-            positions = {node.name for node in term.toposort() if node.op is Ops.SPECIAL}
+            positions = {node.name for node in nodes_of(term, Ops.SPECIAL)}
             # Terms of one lane number are many, and equal sums may have them in different orders.
             own = tuple(sorted(positions)), self._position[term]
             self._ranks[term] = self._depth(term), *own

@@ -13,10 +13,10 @@ from typing import NamedTuple
 
 from tilegrad.base.dtype import dtypes
 from tilegrad.ir.op import Axis, Ops
-from tilegrad.ir.queries import loads_of
+from tilegrad.ir.queries import loads_of, trips_of
 from tilegrad.ir.ranges import gate_loads
 from tilegrad.ir.rules import simplify, terms_of
-from tilegrad.ir.uop import UOp, prod
+from tilegrad.ir.uop import UOp
 from tilegrad.target import Target
 
 __all__ = ["LaneCopy", "lane_of"]
@@ -65,7 +65,7 @@ class LaneCopy:
         """The store of one lane, over the ranges `unrolled`, with numbers from `number` on."""
         extent = self.fast.extent.arg
         vectors = extent // self.width
-        count = int(prod(each.extent.arg for each in self.rows)) * vectors
+        count = trips_of(self.rows) * vectors
         lane, lanes = lane_of(self.lanes)
         steps = -(-count // lanes)
         step = UOp.range(steps, number, Axis.UPCAST)

@@ -124,7 +124,7 @@ def _closed(program: Sequence[UOp], loop: UOp, terms: dict[UOp, list[int]]) -> _
 
 
 def _sums(program: Sequence[UOp], accumulators: Iterable[UOp], loop: UOp) -> list[UOp]:
-    """Those of `accumulators` to which `loop` only adds terms."""
+    """The accumulators among `accumulators` to which `loop` only adds terms."""
     start = program.index(loop)
     body = program[start : _end_of(program, start)]
     # Partial sums of an accumulator, which only the next sum or an assignment may read.

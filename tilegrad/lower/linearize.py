@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from tilegrad.base.dtype import dtypes
 from tilegrad.base.errors import InternalError
 from tilegrad.ir.op import Ops
+from tilegrad.ir.queries import loops_of, nesting_depth
 from tilegrad.ir.uop import UOp
 
 __all__ = ["linearize"]
@@ -30,12 +31,8 @@ def linearize(ast: UOp) -> list[UOp]:
     and closed by an END.
     """
     nodes = list(ast.toposort())
-    order = {number: rank for rank, number in enumerate(ast.arg.order)}
-    depth_of = {
-        node: order.get(node.number, len(order) + node.number)
-        for node in nodes
-        if node.op is Ops.RANGE
-    }
+    depth = nesting_depth(ast)
+    depth_of = {node: depth(node) for node in nodes if node.op is Ops.RANGE}
     # Most nodes share a few sets of loops.
     innermost: dict[frozenset[UOp], UOp | None] = {}
     home: dict[UOp, UOp | None] = {}
@@ -116,8 +113,8 @@ class _Emitter:
             # that come after another access of shared memory.
             self.early = {**_EARLY, Ops.AFTER: -3}
         if any(node.op is Ops.COPY_TILE for node in nodes):
-            # What one lane copies comes behind a branch, which stands before the units: `ptxas`
-            # orders their registers anew behind each one.
+            # The copies of a single lane stand behind a branch, and the branch before the units:
+            # `ptxas` orders the registers of units anew behind each branch.
             self.early = {**self.early, Ops.AFTER: -3, Ops.ARRIVE: -2, Ops.COPY_TILE: -2}
         self.loops_at: dict[UOp | None, list[UOp]] = {}
         for loop, outer in parent.items():
@@ -238,7 +235,7 @@ class _Emitter:
         """The program's nodes for an END: the ENDs of its loops, or its effects where it closes
         none.
         """
-        loops = [source for source in end.src if source.op is Ops.RANGE]
+        loops = loops_of(end)
         if loops:
             return [self.ends[loop] for loop in loops]
         return [

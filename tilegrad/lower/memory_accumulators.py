@@ -15,7 +15,7 @@ from typing import NamedTuple
 from tilegrad.base.dtype import AddressSpace, DType, dtypes
 from tilegrad.ir.args import KernelInfo
 from tilegrad.ir.op import UNROLLED, Axis, Ops
-from tilegrad.ir.queries import next_number, reductions_of
+from tilegrad.ir.queries import loop_ranks, next_number, reductions_of, trips_of
 from tilegrad.ir.ranges import replace_ranges
 from tilegrad.ir.rules import simplify, terms_of
 from tilegrad.ir.uop import UOp, element_of, prod
@@ -66,7 +66,7 @@ def _outermost(ast: UOp) -> list[_Reduction]:
     """A reduction that needs memory, with those that share its outer loops and are independent of
     each other.
     """
-    rank = {number: rank for rank, number in enumerate(ast.arg.order)}
+    rank = loop_ranks(ast)
     reductions = reductions_of(ast)
     found = [split for reduce in reductions if (split := _memory_split(reduce, rank)) is not None]
     together: list[_Reduction] = []
@@ -104,9 +104,9 @@ def _in_levels(ast: UOp, reductions: list[_Reduction]) -> UOp | None:
     after    REDUCE(REDUCE(x, q), p)                 x at k = p*320 + q
     """
     long = [each.reduce for each in reductions if _is_sum(each.reduce)]
-    order = {number: rank for rank, number in enumerate(ast.arg.order)}
+    order = loop_ranks(ast)
     outer, *others = sorted(reductions[0].outer, key=lambda loop: order[loop.number])
-    inside = int(prod(loop.extent.vmax for loop in others))
+    inside = trips_of(others)
     terms = inside * outer.src[0].vmax
     if not long or terms <= MOST_TERMS or outer.src[0].vmax < 2:
         return None
@@ -135,7 +135,7 @@ def _in_registers(ast: UOp, target: Target, reductions: list[_Reduction]) -> UOp
 
 
 def _accumulator_bytes(each: _Reduction) -> int:
-    return int(prod(loop.vmax + 1 for loop in each.between)) * each.reduce.dtype.itemsize
+    return trips_of(each.between) * each.reduce.dtype.itemsize
 
 
 def _is_sum(reduce: UOp) -> bool:
@@ -164,7 +164,7 @@ def _outer_prefix(ast: UOp, *, is_reduced: bool) -> tuple[UOp, list[UOp], list[U
     """A scan, those of its loops that are outside parallel loops, and these parallel loops;
     `is_reduced` selects the scans that run along a reduce loop.
     """
-    order = {number: rank for rank, number in enumerate(ast.arg.order)}
+    order = loop_ranks(ast)
     for node in ast.toposort():
         if node.op is not Ops.PREFIX:
             continue
@@ -272,7 +272,7 @@ def _scratch(number: int, dtype: DType, loops: Sequence[UOp], owners: Sequence[U
     """Memory with an element for each iteration of `loops`; each iteration of `owners` has an array
     of its own.
     """
-    size = int(prod(loop.vmax + 1 for loop in loops))
+    size = trips_of(loops)
     return UOp(Ops.DEFINE_LOCAL, dtype.ptr(size, AddressSpace.SCRATCH), tuple(owners), number)
 
 

@@ -72,7 +72,9 @@ def _runs(loads: Loads) -> Iterator[Loads]:
 
 
 class _Picks:
-    """What is taken out of loads: by GEP, and by WHERE of a gate that is constant in each lane."""
+    """The lanes that are taken out of loads: by GEP, and by WHERE of a gate that is constant in
+    each lane.
+    """
 
     def __init__(self, nodes: Iterable[UOp]):
         # The load and the lane of it that each lane of a value is.

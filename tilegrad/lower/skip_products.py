@@ -7,7 +7,7 @@ of 7x7 pixels, and three quarters of the gradient of an average over 5x5 pixels 
 from __future__ import annotations
 
 from tilegrad.ir.op import Ops
-from tilegrad.ir.queries import is_const
+from tilegrad.ir.queries import is_const, loops_of, values_of
 from tilegrad.ir.rules import conjuncts, simplify
 from tilegrad.ir.uop import UOp
 from tilegrad.target import Target
@@ -27,10 +27,10 @@ def skip_products(ast: UOp, target: Target) -> UOp:
     for reduce in ast.toposort():
         if reduce.op is not Ops.REDUCE or reduce.arg is not Ops.ADD:
             continue
-        values = [source for source in reduce.src if source.op is not Ops.RANGE]
+        values = values_of(reduce)
         left = [value for value in values if not _is_nothing(value, closed)]
         if len(left) < len(values):
-            loops = [source for source in reduce.src if source.op is Ops.RANGE]
+            loops = loops_of(reduce)
             mapping[reduce] = reduce.replace(src=(*(left or [UOp.const(reduce.dtype, 0)]), *loops))
     return ast.substitute(mapping) if mapping else ast
 

@@ -189,7 +189,7 @@ class _Dimension:
 
     @property
     def is_cut(self) -> bool:
-        """Whether the matrix is no longer than what is read of it."""
+        """Whether the matrix ends where the reads of it end."""
         return self.bound is not None
 
     @property

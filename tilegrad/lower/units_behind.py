@@ -26,7 +26,7 @@ from tilegrad.target import Target
 
 __all__ = ["wait_behind"]
 
-# What fills the place of the tile before; it comes behind the barrier.
+# Ops that overwrite the tile before; they come behind the barrier.
 _FILLS = (Ops.BARRIER, Ops.ARRIVE, Ops.COPY_TILE)
 _PURE = frozenset(
     {Ops.CONST, Ops.AFTER, Ops.LOAD, Ops.VECTORIZE, Ops.GEP, Ops.CAST, Ops.BITCAST, Ops.DESCRIPTOR}

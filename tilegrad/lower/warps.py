@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from tilegrad.base.dtype import AddressSpace, Pointer, dtypes
 from tilegrad.ir.op import Axis, Ops
-from tilegrad.ir.queries import memory_of, next_number
+from tilegrad.ir.queries import memory_of, nesting_depth, next_number
 from tilegrad.ir.rewrite import rebuilt
 from tilegrad.ir.uop import UOp, pointer_of, prod
 from tilegrad.target import Target
@@ -57,7 +57,7 @@ def use_warps(ast: UOp, target: Target) -> UOp:
         for node in nodes
         if node.op is Ops.REDUCE and (meeting := _read(node, innermost, warp)) is not None
     }
-    # What somebody else reads stays as it is.
+    # Memory with other readers stays as it is.
     for node in nodes:
         if node.op is Ops.LOAD and node.src[0].op is Ops.AFTER:
             others = [m for m in found.values() if m.memory is node.src[0].src[0]]
@@ -73,13 +73,12 @@ def _innermost(ast: UOp, nodes: Iterable[UOp], warp: int) -> UOp | None:
     """
     if any(node.op is Ops.WMMA for node in nodes):
         return None
-    rank = {number: rank for rank, number in enumerate(ast.arg.order)}
     lanes = [node for node in nodes if node.op is Ops.RANGE and node.axis in _LANES]
     if any(lane.extent.op is not Ops.CONST for lane in lanes):
         return None
     if not lanes or prod(lane.extent.arg for lane in lanes) % warp:
         return None
-    last = max(lanes, key=lambda lane: rank.get(lane.number, len(rank) + lane.number))
+    last = max(lanes, key=nesting_depth(ast))
     count = last.extent.arg
     return last if last.axis is Axis.GROUP and _fits(count, warp) else None
 
@@ -90,7 +89,7 @@ def _fits(count: int, warp: int) -> bool:
 
 
 def _read(reduce: UOp, lane: UOp, warp: int) -> _Meeting | None:
-    """What a REDUCE over the results of lanes says; None for any other."""
+    """The exchange that a REDUCE over the results of lanes stands for, or None."""
     load, *loops = reduce.src
     dtype = reduce.dtype
     if load.op is not Ops.LOAD or load.is_gated or load.src[0].op is not Ops.AFTER:

@@ -1,9 +1,9 @@
 """Lanes exchange what they store and load, so that a warp asks for whole sectors of memory.
 
-Lanes of a matrix unit hold two neighbouring results each, and four lanes those of a row. Of 16 bits
-that is half of a sector: memory moves 32 bytes for each 16. The other half is what the same lanes
-hold of the next 8 columns. Two neighbours exchange one vector each, so that one of them has four
-elements of the first half, and the other four of the second.
+Lanes of a matrix unit hold two neighbouring results each, and four lanes those of a row. With
+16-bit elements a row is half of a sector: memory moves 32 bytes for each 16. The other half is the
+next 8 columns, which the same lanes hold. Two neighbours exchange one vector each, so that one of
+them has four elements of the first half, and the other four of the second.
 
 One store, one SHUFFLE and three choices take the place of two stores: three more instructions of a
 warp. A multiprocessor starts four in a cycle. Eight sectors less cross to the second-level cache,
@@ -20,6 +20,7 @@ from typing import NamedTuple
 
 from tilegrad.base.dtype import AddressSpace, DType, Pointer, dtypes
 from tilegrad.ir.op import Axis, Ops
+from tilegrad.ir.queries import nesting_depth
 from tilegrad.ir.rules import shared_terms, simplify
 from tilegrad.ir.uop import UOp
 from tilegrad.target import Target
@@ -66,9 +67,8 @@ def _bits(ast: UOp, nodes: Iterable[UOp], warp: int) -> list[UOp]:
     """The axes of two lanes that are the bits of a lane's number in its warp, the lowest first, in
     the order of lower.grid.
     """
-    rank = {number: rank for rank, number in enumerate(ast.arg.order)}
     lanes = [node for node in nodes if node.op is Ops.RANGE and node.axis in _LANES]
-    lanes.sort(key=lambda lane: -rank.get(lane.number, len(rank) + lane.number))
+    lanes.sort(key=nesting_depth(ast), reverse=True)
     count = warp.bit_length() - 1
     found = lanes[:count]
     is_warp = len(found) == count and all(bit.extent.vmax == 2 for bit in found)
@@ -78,8 +78,8 @@ def _bits(ast: UOp, nodes: Iterable[UOp], warp: int) -> list[UOp]:
 def _with_loads(
     ast: UOp, nodes: Iterable[UOp], bits: Sequence[UOp], target: Target
 ) -> tuple[UOp, Iterable[UOp]]:
-    """The kernel with loads exchanged, and its nodes. Those of loops stay: where lanes differ in
-    how often they run one, none may wait for another.
+    """The kernel with loads exchanged, and its nodes. Loads inside loops stay: where lanes differ
+    in how often they run a loop, none may wait for another.
     """
     loads = [
         node
@@ -91,7 +91,7 @@ def _with_loads(
         return ast, nodes
     done: dict[UOp, UOp] = {}
     for node in nodes:
-        # What replaces a load needs no replacement: addresses hold none of these.
+        # Replacements need no replacement themselves: their addresses hold no such load.
         done[node] = made.get(node) or node.over(tuple(done[source] for source in node.src))
     return done[ast], done[ast].toposort()
 
@@ -124,7 +124,7 @@ class _Slice(NamedTuple):
 
 
 def _joined_pairs(accesses: Sequence[UOp], bits: Sequence[UOp], target: Target) -> dict[UOp, UOp]:
-    """What comes in place of some stores or loads: one for two."""
+    """Replacements of stores or loads: one access for a pair of them."""
     groups: dict[tuple[object, ...], dict[int, _Slice]] = {}
     for node in accesses:
         if (found := _read(node, bits, target)) is not None:
@@ -142,12 +142,12 @@ def _joined_pairs(accesses: Sequence[UOp], bits: Sequence[UOp], target: Target) 
 
 
 def _gates(node: UOp) -> tuple[UOp, ...]:
-    """What says whether a store or load is made, and of a load, what else it gives."""
+    """The gate of a store or load, and the alternative of a load."""
     return node.src[3:] if node.op is Ops.STORE else node.src[2:]
 
 
 def _read(node: UOp, bits: Sequence[UOp], target: Target) -> _Slice | None:
-    """What an access to global memory says, if a warp fills half of a sector by it or less."""
+    """An access to global memory by which a warp fills at most half of a sector, or None."""
     if node.op not in (Ops.STORE, Ops.LOAD) or node.arg is not None:
         return None
     pointer, value = node.src[0].dtype, node.value.dtype if node.op is Ops.STORE else node.dtype
@@ -195,7 +195,7 @@ def _joined_loads(first: _Slice, second: _Slice, bits: Sequence[UOp]) -> tuple[U
     is_second = bit.ne(0)
     pointer, index, *rest = first.node.src
     if rest:
-        # What lanes have that do not load.
+        # The alternative, of lanes that do not load.
         rest[0] = UOp.stack([rest[0].gep(lane) for lane in range(dtype.lanes)] * 2)
     begin = simplify(index + bit * (first.run - first.lanes))
     both = UOp(Ops.LOAD, dtype.scalar.vec(2 * dtype.lanes), (pointer, begin, *rest))

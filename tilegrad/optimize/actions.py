@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from tilegrad.base.errors import OptError
 from tilegrad.ir.op import Axis, Ops
-from tilegrad.ir.queries import stores_of
+from tilegrad.ir.queries import loads_of, nodes_of, stores_of
 from tilegrad.ir.uop import UOp
 from tilegrad.optimize.opt import Opt, OptOps, axes_of, loop_order, reduce_axes
 from tilegrad.optimize.opts import apply_opts
@@ -95,7 +95,7 @@ def edits(
 def canonical(ast: UOp) -> bytes:
     """A key that two shaped kernels share if they differ in nothing but the way that led there."""
     numbers = {loop.number: position for position, loop in enumerate(loop_order(ast))}
-    ranges = [node for node in ast.toposort() if node.op is Ops.RANGE]
+    ranges = nodes_of(ast, Ops.RANGE)
     for loop in ranges:
         numbers.setdefault(loop.number, len(numbers))
     # Twice, as the new numbers may be old ones of other ranges.
@@ -106,8 +106,7 @@ def canonical(ast: UOp) -> bytes:
     moved = plain.substitute(away)
     back = {
         node: node.replace(arg=(node.number - far, *node.arg[1:]))
-        for node in moved.toposort()
-        if node.op is Ops.RANGE
+        for node in nodes_of(moved, Ops.RANGE)
     }
     return moved.substitute(back).key
 
@@ -121,7 +120,7 @@ def _after(ast: UOp, opts: Sequence[Opt], target: Target) -> UOp | None:
 
 def _width(ast: UOp, target: Target) -> int:
     """Lanes of a vector of the widest dtype here."""
-    widths = [target.lanes_of(node.dtype) for node in ast.toposort() if node.op is Ops.LOAD]
+    widths = [target.lanes_of(node.dtype) for node in loads_of(ast)]
     return min(widths, default=target.lanes_of(stores_of(ast)[0].value.dtype))
 
 
@@ -194,11 +193,7 @@ def _movable(ast: UOp) -> set[UOp]:
 
 
 def _stagings(ast: UOp) -> Iterator[Opt]:
-    loads = [
-        node
-        for node in ast.toposort()
-        if node.op is Ops.LOAD and node.src[0].op is Ops.DEFINE_GLOBAL
-    ]
+    loads = [node for node in loads_of(ast) if node.src[0].op is Ops.DEFINE_GLOBAL]
     slots = [load.src[0].arg for load in loads]
     for slot in sorted(slot for slot in slots if slots.count(slot) == 1):
         yield Opt(OptOps.STAGE, -1, slot)

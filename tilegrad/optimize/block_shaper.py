@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from tilegrad.base.errors import OptError
 from tilegrad.ir.op import Axis, Ops
+from tilegrad.ir.queries import reductions_of, stores_of
 from tilegrad.ir.uop import UOp
 from tilegrad.optimize.opt import Opt, OptOps, axes_of, loop_order, reduce_axes
 from tilegrad.optimize.opts import apply_opt
@@ -23,14 +24,10 @@ class BlockShaper:
         self.ast, self.target = ast, target
 
     def reductions(self) -> list[UOp]:
-        return [node for node in self.ast.toposort() if node.op is Ops.REDUCE]
+        return reductions_of(self.ast)
 
     def store(self) -> UOp:
-        return next(
-            node
-            for node in self.ast.toposort()
-            if node.op is Ops.STORE and node.src[0].op is Ops.DEFINE_GLOBAL
-        )
+        return next(node for node in stores_of(self.ast) if node.src[0].op is Ops.DEFINE_GLOBAL)
 
     def grid(self) -> list[UOp]:
         """The grid axes of known extent."""

@@ -23,7 +23,7 @@ from tilegrad.base.dtype import DType, dtypes
 from tilegrad.base.errors import OptError
 from tilegrad.ir.args import KernelInfo
 from tilegrad.ir.op import Axis, Ops
-from tilegrad.ir.queries import iterations_of, next_number
+from tilegrad.ir.queries import iterations_of, next_number, nodes_of, reductions_of, stores_of
 from tilegrad.ir.rules import conjuncts, simplify, terms_of
 from tilegrad.ir.uop import UOp
 from tilegrad.optimize.opt import Opt
@@ -53,9 +53,7 @@ def find_dots(ast: UOp, unit: MatrixUnit) -> list[Dot]:
     unit takes.
     """
     reductions = [
-        node
-        for node in ast.toposort()
-        if node.op is Ops.REDUCE and node.arg is Ops.ADD and node.dtype is unit.dtype_out
+        node for node in reductions_of(ast) if node.arg is Ops.ADD and node.dtype is unit.dtype_out
     ]
     reductions.sort(key=iterations_of, reverse=True)
     found: list[Dot] = []
@@ -179,11 +177,7 @@ def _total(dot: Dot, unit: MatrixUnit, steps: list[UOp], loops: list[UOp], numbe
     # The sum of the other side has loops of its own: it does not change with what moves the left
     # one. A loop in which the other side is copied is around both.
     copied = {
-        loop
-        for each in right
-        for node in each.toposort()
-        if node.op is Ops.DEFINE_LOCAL
-        for loop in node.src
+        loop for each in right for node in nodes_of(each, Ops.DEFINE_LOCAL) for loop in node.src
     }
     around = [loop for loop in loops if loop in copied]
     own = [loop for loop in loops if loop not in copied]
@@ -223,7 +217,7 @@ def _anywhere(side: UOp, ast: UOp) -> UOp:
         gate for gate in gates if not any(loop.axis in _REDUCE_KINDS for loop in gate.ranges)
     ]
     found = terms_of(side.index)
-    stores = [node for node in ast.toposort() if node.op is Ops.STORE]
+    stores = stores_of(ast)
     stores = [node for node in stores if node.src[0].op is Ops.DEFINE_GLOBAL]
     if found is None or not outside:
         return side

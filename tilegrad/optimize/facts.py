@@ -6,7 +6,7 @@ import math
 from collections.abc import Collection, Sequence
 
 from tilegrad.ir.op import Axis, Ops
-from tilegrad.ir.queries import iterations_of
+from tilegrad.ir.queries import iterations_of, loads_of, stores_of
 from tilegrad.ir.uop import UOp
 from tilegrad.optimize.overlap import dimensions
 from tilegrad.optimize.stage import operand_of
@@ -71,11 +71,7 @@ def heaviest(reduces: list[UOp]) -> UOp | None:
 
 
 def stores(ast: UOp) -> list[UOp]:
-    return [
-        node
-        for node in ast.toposort()
-        if node.op is Ops.STORE and node.src[0].op is Ops.DEFINE_GLOBAL
-    ]
+    return [node for node in stores_of(ast) if node.src[0].op is Ops.DEFINE_GLOBAL]
 
 
 def is_known(loop: UOp) -> bool:
@@ -91,7 +87,7 @@ def operand(ast: UOp, name: int) -> UOp:
 
 def parameters_of(value: UOp) -> set[int]:
     """The parameters that are loaded for a value."""
-    loads = (node for node in value.toposort() if node.op is Ops.LOAD)
+    loads = loads_of(value)
     return {load.src[0].arg for load in loads if load.src[0].op is Ops.DEFINE_GLOBAL}
 
 
@@ -104,8 +100,8 @@ def has_functions(value: UOp) -> bool:
 
 
 def packed_bytes(load: UOp, outside: list[UOp], tile: tuple[UOp, int] | None = None) -> int:
-    """Bytes of a packed copy of what `load` reads inside the loops `outside`; `tile` is a loop that
-    is tiled and the iterations of one tile.
+    """Bytes of a packed copy of the elements that `load` reads inside the loops `outside`; `tile`
+    is a loop that is tiled, and the iterations of one tile.
     """
     total = load.dtype.itemsize
     inner = sorted(load.ranges.difference(outside), key=lambda loop: loop.number)

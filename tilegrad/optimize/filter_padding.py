@@ -14,7 +14,7 @@ import itertools
 from dataclasses import dataclass
 
 from tilegrad.ir.op import Axis, Ops
-from tilegrad.ir.queries import stride_of
+from tilegrad.ir.queries import stride_of, trips_of
 from tilegrad.ir.rules import conjuncts, terms_of
 from tilegrad.ir.uop import UOp, prod
 from tilegrad.optimize.choice import CLEAR
@@ -81,7 +81,7 @@ def _open_share(gate: UOp) -> float:
 def _share_of(ranges: list[UOp], conditions: list[UOp]) -> float:
     """The share of the positions of `ranges` at which all of `conditions` hold."""
     known = [each for condition in conditions if (each := _as_terms(condition)) is not None]
-    count = int(prod(loop.vmax + 1 for loop in ranges))
+    count = trips_of(ranges)
     if count > _MOST_POSITIONS or len(known) < len(conditions):
         return 1.0
     found = 0

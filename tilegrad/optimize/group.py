@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from tilegrad.base.dtype import AddressSpace, dtypes
 from tilegrad.base.errors import OptError
 from tilegrad.ir.op import Axis, Ops
-from tilegrad.ir.queries import next_number, points_to
+from tilegrad.ir.queries import next_number, points_to, reductions_of
 from tilegrad.ir.ranges import replace_ranges
 from tilegrad.ir.rules import simplify, terms_of
 from tilegrad.ir.uop import UOp
@@ -168,7 +168,7 @@ def _store_once(ast: UOp, lane: UOp) -> UOp:
 def _shared_loop(ast: UOp, lane: UOp) -> UOp | None:
     """A loop over outputs that can be divided among lanes: the contiguous one if there is."""
     loops = set(loop_order(ast))
-    reductions = [node for node in ast.toposort() if node.op is Ops.REDUCE]
+    reductions = reductions_of(ast)
     found: list[tuple[bool, UOp]] = []
     for loop in loops:
         if (

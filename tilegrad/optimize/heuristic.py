@@ -13,7 +13,7 @@ from collections.abc import Collection
 from functools import partial
 
 from tilegrad.ir.op import Axis, Ops
-from tilegrad.ir.queries import iterations_of, stride_of
+from tilegrad.ir.queries import iterations_of, loads_of, reductions_of, stride_of
 from tilegrad.ir.uop import UOp, prod
 from tilegrad.optimize.choice import CLEAR, choose
 from tilegrad.optimize.contraction_tile import find_contraction_tile
@@ -64,7 +64,7 @@ class _Heuristic(Streamer, StageShaper):
     """Tiles where a reduction uses data again, else vectors along memory; then threads."""
 
     def run(self) -> None:
-        reductions = [node for node in self.ast.toposort() if node.op is Ops.REDUCE]
+        reductions = reductions_of(self.ast)
         if self.shape_stages(reductions):
             self.thread()
             return
@@ -147,7 +147,7 @@ class _Heuristic(Streamer, StageShaper):
         stored = stores(self.ast)[0].index
         rows = [axis for axis in reduction.ranges if axis.axis is Axis.UPCAST]
         rows = [axis for axis in rows if stride_of(stored, axis) != 1]
-        loads = [node for node in reduction.src[0].toposort() if node.op is Ops.LOAD]
+        loads = loads_of(reduction.src[0])
         for loop in reduction.src[1:]:
             if loop.axis is not Axis.REDUCE or loop.extent.op is not Ops.CONST:
                 continue

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from tilegrad.base.config import config
 from tilegrad.ir.op import Axis, Ops
+from tilegrad.ir.queries import trips_of
 from tilegrad.ir.rules import terms_of
 from tilegrad.ir.uop import UOp, prod
 from tilegrad.optimize.dots import Dot, find_dots, narrow
@@ -123,7 +124,7 @@ class _DotTile:
         return [loop for loop in self.shaper.outputs() if loop in value.ranges]
 
     def pack_lanes(self, unrolled: UOp) -> bool:
-        """Copy a panel of what the lanes move, outside of the loops that only the rows move."""
+        """Copy a panel of the operand that the lanes move, outside of the loops of rows alone."""
         shaper = self.shaper
         before = shaper.ast
         found = self.side(unrolled, has_lanes=True)
@@ -190,7 +191,7 @@ class _DotTile:
             *self.output_loops_of(value),
             *(loop for loop in value.ranges if loop.axis is not Axis.LOOP),
         ]
-        return int(prod(loop.vmax + 1 for loop in ranges)) * value.dtype.itemsize
+        return trips_of(ranges) * value.dtype.itemsize
 
     def copy_rows(self, name: int, value: UOp, own: UOp, loop: UOp, count: int) -> None:
         """Copies of `count` iterations of `loop`, outside of all loops that use them."""
@@ -232,7 +233,7 @@ class _DotTile:
 
 
 def _is_open(load: UOp) -> bool:
-    """Whether the gate of a load is one of a single reduce loop, or of what is outside."""
+    """Whether the gate of a load depends on at most one reduce loop."""
     gate = load.gate if load.is_gated else load
     return len([loop for loop in gate.ranges if loop.axis is Axis.REDUCE]) <= 1
 

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from tilegrad.ir.op import Axis, Ops
-from tilegrad.ir.queries import stride_of
-from tilegrad.ir.uop import UOp, prod
+from tilegrad.ir.queries import loops_of, moved_loads, stride_of, trips_of
+from tilegrad.ir.uop import UOp
 from tilegrad.optimize.facts import ROWS, UNROLLED, has_functions, stores
 from tilegrad.optimize.heuristic_tiles import Tiler
 from tilegrad.optimize.opt import OptOps
@@ -63,7 +63,7 @@ class Pooler(Tiler):
             return None
         step = int(inner.vmax) + 1
         outer = next((loop for loop in outputs if stride_of(index, loop) == step), None)
-        loads = _loads(reductions[0])
+        loads = moved_loads(reductions[0])
         if (
             step == 1
             or outer is None
@@ -125,15 +125,15 @@ class Pooler(Tiler):
     def unroll(self, reductions: Sequence[UOp], most: int) -> None:
         """Unroll reductions of up to `most` terms."""
         for reduction in reductions:
-            for loop in reduction.src[1:] if _terms(reduction) <= most else ():
+            for loop in reduction.src[1:] if trips_of(loops_of(reduction)) <= most else ():
                 self.move(OptOps.UNROLL, loop, 0)
 
 
 def _is_unrolled_better(reductions: Sequence[UOp]) -> bool:
     """Whether a small filter window is unrolled as a whole: each of its gates is known then."""
     first, *others = reductions
-    is_gated = any(load.is_gated for load in _loads(first))
-    return not others and is_gated and _terms(first) <= UNROLLED
+    is_gated = any(load.is_gated for load in moved_loads(first))
+    return not others and is_gated and trips_of(loops_of(first)) <= UNROLLED
 
 
 def _lanes_of(loop: UOp, width: int) -> int:
@@ -141,20 +141,10 @@ def _lanes_of(loop: UOp, width: int) -> int:
     return min(width, 1 << int(loop.vmax).bit_length())
 
 
-def _terms(reduction: UOp) -> int:
-    return int(prod(loop.vmax + 1 for loop in reduction.src[1:]))
-
-
-def _loads(reduction: UOp) -> list[UOp]:
-    """What a reduction reads, without what another one inside it does."""
-    loops = frozenset(reduction.src[1:])
-    return [x for x in reduction.toposort() if x.op is Ops.LOAD and not loops.isdisjoint(x.ranges)]
-
-
 def _is_sliding(reduction: UOp, rows: UOp, lanes: UOp) -> bool:
     """Whether the first of several loops of a reduction passes over what other `rows` read, too."""
     _, first, *others = reduction.src
-    for load in _loads(reduction):
+    for load in moved_loads(reduction):
         step, wide = stride_of(load.index, first), stride_of(load.index, rows)
         if not others or not step or not wide or not stride_of(load.index, lanes):
             return False
@@ -169,6 +159,6 @@ def _is_short(reduction: UOp) -> bool:
         all(loop.op is Ops.RANGE and loop.extent.op is Ops.CONST for loop in loops)
         and all(loop.axis is Axis.REDUCE for loop in loops)
         and all(loop.vmax < UNROLLED for loop in loops)
-        and _terms(reduction) > 1
+        and trips_of(loops_of(reduction)) > 1
         and not has_functions(reduction)
     )

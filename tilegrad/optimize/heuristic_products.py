@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from tilegrad.ir.op import Axis, Ops
-from tilegrad.ir.queries import stride_of
+from tilegrad.ir.queries import stride_of, trips_of
 from tilegrad.ir.uop import UOp, prod
 from tilegrad.optimize.block_shaper import BlockShaper
 from tilegrad.optimize.opt import OptOps, axes_of, loop_order
@@ -144,7 +144,7 @@ class ProductShaper(BlockShaper):
         """The tiles that fit, the largest first, as long as they leave blocks enough."""
         target, itemsize = self.target, reduction.dtype.itemsize
         extents = [int(axis.extent.arg) for axis in (rows, columns)]
-        others = int(prod(axis.vmax + 1 for axis in self.grid())) // int(prod(extents))
+        others = trips_of(self.grid()) // int(prod(extents))
         fitting = []
         for lanes, each in ((16, 8), (8, 8), (16, 4), (8, 4)):
             registers = (each * each + 2 * each) * max(itemsize // 4, 1) + _OTHER_REGISTERS

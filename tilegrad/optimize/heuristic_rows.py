@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 
 from tilegrad.ir.op import Axis, Ops
-from tilegrad.ir.queries import next_number, stride_of
+from tilegrad.ir.queries import moved_loads, next_number, nodes_of, stride_of, trips_of
 from tilegrad.ir.uop import UOp, prod
 from tilegrad.optimize.block_shaper import BlockShaper
 from tilegrad.optimize.group import is_second_stage
@@ -21,7 +21,7 @@ from tilegrad.optimize.opt import OptOps, axes_of, reduce_axes
 from tilegrad.target import Target
 
 __all__ = [
-    "FEW_RESULTS", "LITTLE", "SHORT", "WORTH_TILING", "divisor", "groups_for", "loads_of",
+    "FEW_RESULTS", "LITTLE", "SHORT", "WORTH_TILING", "divisor", "groups_for",
     "share_reductions", "share_scan",
 ]  # fmt: skip
 
@@ -56,9 +56,9 @@ def share_reductions(
     known = [loop for loop in loops if loop is not None]
     if len(known) < len(loops):
         return False
-    loads = [load for reduction in reductions for load in loads_of(reduction)]
-    results = int(prod(axis.vmax + 1 for axis in shaper.grid()))
-    depth = int(prod(axis.extent.arg for axis in reductions[0].src[1:]))
+    loads = [load for reduction in reductions for load in moved_loads(reduction)]
+    results = trips_of(shaper.grid())
+    depth = trips_of(reductions[0].src[1:])
     is_columns = any(stride_of(load.index, axis) == 1 for load in loads for axis in shaper.grid())
     if target.shuffle_lanes and not is_columns and _is_read_once(loads, shaper.grid()):
         if depth < _SHORT_ROW:
@@ -91,7 +91,7 @@ def _longest(reduction: UOp) -> UOp | None:
     loops = [axis for axis in reduction.src[1:] if axis.op is Ops.RANGE]
     if any(axis.extent.op is not Ops.CONST for axis in loops):
         return None
-    loads = loads_of(reduction)
+    loads = moved_loads(reduction)
     return max(loops, key=lambda axis: (_contiguous(loads, axis), axis.extent.arg))
 
 
@@ -141,7 +141,7 @@ def _share_loads(shaper: BlockShaper) -> None:
     two rows at a time.
     """
     firsts = [each for each in shaper.reductions() if not is_second_stage(each)]
-    loads = loads_of(firsts[0]) if len(firsts) == 1 else []
+    loads = moved_loads(firsts[0]) if len(firsts) == 1 else []
     if len(loads) != 2 or not shaper.target.shuffle_lanes:
         return
     for axis in shaper.grid():
@@ -249,16 +249,6 @@ def _share_block(shaper: BlockShaper) -> None:
         shaper.move(OptOps.LOCAL, axes[-1], amount)
 
 
-def loads_of(reduction: UOp) -> list[UOp]:
-    """The loads that a reduction's own axes move."""
-    loops = reduction.src[1:]
-    return [
-        node
-        for node in reduction.src[0].toposort()
-        if node.op is Ops.LOAD and any(axis in node.ranges for axis in loops)
-    ]
-
-
 def _contiguous(loads: Sequence[UOp], loop: UOp) -> int:
     return sum(stride_of(load.index, loop) == 1 for load in loads)
 
@@ -275,13 +265,13 @@ def groups_for(loop: UOp) -> int:
 
 def share_scan(shaper: BlockShaper) -> bool:
     """A warp shares each row that a scan runs along; False where none does, or rows are short."""
-    prefixes = [node for node in shaper.ast.toposort() if node.op is Ops.PREFIX]
+    prefixes = nodes_of(shaper.ast, Ops.PREFIX)
     loops = {axis for prefix in prefixes for axis in prefix.src[1:]}
     warp = shaper.target.shuffle_lanes
     if len(loops) != 1 or not warp:
         return False
     (loop,) = loops
-    loads = [load for prefix in prefixes for load in loads_of(prefix)]
+    loads = [load for prefix in prefixes for load in moved_loads(prefix)]
     if loop.extent.op is not Ops.CONST or loop.axis is not Axis.LOOP:
         return False
     if not loads or 2 * _contiguous(loads, loop) < len(loads) or _extent(loop) <= _SHORT_ROW:

@@ -17,8 +17,8 @@ from collections.abc import Sequence
 
 from tilegrad.base.config import config
 from tilegrad.ir.op import Axis, Ops
-from tilegrad.ir.queries import next_number, stride_of
-from tilegrad.ir.uop import UOp, prod
+from tilegrad.ir.queries import moved_loads, next_number, stride_of, trips_of
+from tilegrad.ir.uop import UOp
 from tilegrad.optimize.facts import power_below
 from tilegrad.optimize.heuristic_rows import (
     FEW_RESULTS,
@@ -27,7 +27,6 @@ from tilegrad.optimize.heuristic_rows import (
     WORTH_TILING,
     divisor,
     groups_for,
-    loads_of,
     share_reductions,
     share_scan,
 )
@@ -83,7 +82,7 @@ class _SimtShaper(UnitShaper, SliceShaper):
         """Whether there is one reduction, whose operands a cache would give once for each result
         more slowly than tiles wait for memory.
         """
-        results = int(prod(axis.vmax + 1 for axis in self.grid()))
+        results = trips_of(self.grid())
         return len(reductions) == 1 and results > 2 * FEW_RESULTS
 
     def share_depth(self) -> bool:
@@ -93,7 +92,7 @@ class _SimtShaper(UnitShaper, SliceShaper):
         (reduction,) = self.reductions()
         loops = [axis for axis in reduction.src[1:] if axis.axis is Axis.REDUCE]
         is_tiled = any(axis.axis is Axis.UPCAST for axis in axes_of(self.ast))
-        lanes = int(prod(axis.vmax + 1 for axis in self.grid()))
+        lanes = trips_of(self.grid())
         if not is_tiled or not loops or lanes >= self.target.busy_blocks * self.target.warp_lanes:
             return False
         depth = max(loops, key=lambda axis: axis.vmax)
@@ -115,7 +114,7 @@ class _SimtShaper(UnitShaper, SliceShaper):
         """Lanes need extents that are numbers: the largest, with a gate. A reduction takes them too
         where lanes will share it.
         """
-        results = int(prod(loop.vmax + 1 for loop in axes_of(self.ast) if loop.axis is Axis.GLOBAL))
+        results = trips_of(loop for loop in axes_of(self.ast) if loop.axis is Axis.GLOBAL)
         for loop in axes_of(self.ast):
             is_shared = loop.axis is Axis.REDUCE and results <= FEW_RESULTS
             if loop.extent.op is not Ops.CONST and loop.vmax >= 2 * self.target.warp_lanes:
@@ -136,8 +135,8 @@ class _SimtShaper(UnitShaper, SliceShaper):
 
     def tile(self, reduction: UOp) -> None:
         """A register tile of two axes: along each, only some of the reduction's loads move."""
-        loads = loads_of(reduction)
-        if int(prod(axis.vmax + 1 for axis in self.grid())) < WORTH_TILING or len(loads) < 2:
+        loads = moved_loads(reduction)
+        if trips_of(self.grid()) < WORTH_TILING or len(loads) < 2:
             return
         index = self.store().src[1]
         axes = [axis for axis in self.grid() if axis.extent.arg >= 4 and axis in reduction.ranges]
@@ -221,7 +220,7 @@ class _SimtShaper(UnitShaper, SliceShaper):
             self.grid(), key=lambda axis: (stride_of(index, axis) or 1 << 30, -axis.extent.arg)
         )
         taken = [axis for axis in axes_of(self.ast) if axis.axis in (Axis.LOCAL, Axis.GROUP)]
-        lanes = int(prod(axis.extent.arg for axis in taken))
+        lanes = trips_of(taken)
         is_tiled = any(axis.axis is Axis.UPCAST for axis in axes_of(self.ast)) and self.reductions()
         warp = self.target.warp_lanes
         for number, loop in enumerate(axes):
@@ -268,5 +267,5 @@ def _lanes_of(extent: int, most: int, warp: int) -> int:
 
 def _first_lanes(loop: UOp, axes: Sequence[UOp], warp: int) -> int:
     """How many lanes the contiguous axis may have: a warp, more where there are blocks enough."""
-    work = int(prod(axis.extent.arg for axis in axes))
+    work = trips_of(axes)
     return _BLOCK if work >= _BLOCK * 512 else warp

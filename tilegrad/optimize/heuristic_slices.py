@@ -13,8 +13,8 @@ from typing import NamedTuple
 
 from tilegrad.base.config import config
 from tilegrad.ir.op import Axis, Ops
-from tilegrad.ir.queries import is_scratch, next_number, stride_of
-from tilegrad.ir.uop import UOp, pointer_of, prod
+from tilegrad.ir.queries import loads_of, next_number, scratch_of, stride_of, trips_of
+from tilegrad.ir.uop import UOp, pointer_of
 from tilegrad.optimize.block_shaper import BlockShaper
 from tilegrad.optimize.heuristic_products import BUSY, LITTLE, VECTOR
 from tilegrad.optimize.heuristic_rows import divisor
@@ -57,7 +57,7 @@ class SliceShaper(BlockShaper):
 
     def share_slices(self) -> bool:
         """Shape such a kernel; False if it is none."""
-        memories = [node for node in self.ast.toposort() if is_scratch(node)]
+        memories = scratch_of(self.ast)
         loops = {each for memory in memories for each in memory.src if each.axis is Axis.REDUCE}
         if len(loops) != 1:
             return False
@@ -97,7 +97,7 @@ class SliceShaper(BlockShaper):
         little.
         """
         fitting = [each for each in _SHAPES if self._registers(each) <= self.target.registers]
-        others = int(prod(loop.extent.arg for loop in self.grid() if loop is not row))
+        others = trips_of(loop for loop in self.grid() if loop is not row)
         extent = row.extent.arg
 
         def is_good(shape: _Shape) -> bool:
@@ -111,16 +111,15 @@ class SliceShaper(BlockShaper):
         around = set(memories[0].src) - {loop}
         return [
             node
-            for node in self.ast.toposort()
-            if node.op is Ops.LOAD
-            and node.src[0].op is Ops.DEFINE_GLOBAL
+            for node in loads_of(self.ast)
+            if node.src[0].op is Ops.DEFINE_GLOBAL
             and loop in node.ranges
             and not around <= node.ranges
         ]
 
     def _registers(self, shape: _Shape) -> int:
         """Registers of a lane: sums twice, as a slice has its own, and scores."""
-        memory = next(node for node in self.ast.toposort() if is_scratch(node))
+        memory = scratch_of(self.ast)[0]
         pointer = pointer_of(memory)
         columns = self.columns()
         own = columns.extent.arg // shape.lanes if columns is not None else 0
@@ -137,7 +136,7 @@ class SliceShaper(BlockShaper):
             if padded is None:
                 return False
             row = padded
-        memories = [node for node in self.ast.toposort() if is_scratch(node)]
+        memories = scratch_of(self.ast)
         if not all(self._staged(load, loop) for load in self._passed(memories, loop)):
             return False
         if not self.apply(OptOps.SLICE, loop, shape.lanes):
@@ -157,7 +156,7 @@ class SliceShaper(BlockShaper):
         memory, one as wide as a slice and one as wide as the results; then each that reads nothing
         by itself.
         """
-        memory = next(node for node in self.ast.toposort() if is_scratch(node))
+        memory = scratch_of(self.ast)[0]
         columns = self.columns()
         known = self.target.matrix_units
         own = [number for number, unit in enumerate(known) if unit.takes_left]
@@ -179,7 +178,7 @@ class SliceShaper(BlockShaper):
         unit = self.target.matrix_units[number]
         if not unit.takes_left:
             return _WARPS
-        blocks = int(prod(loop.extent.arg for loop in self.grid() if loop is not row))
+        blocks = trips_of(loop for loop in self.grid() if loop is not row)
         blocks *= -(-row.extent.arg // (2 * unit.m))
         return (2, 1) if blocks >= self.target.multiprocessors else (1,)
 
@@ -193,7 +192,7 @@ class SliceShaper(BlockShaper):
             padded = self.move(OptOps.PADTO, row, size * groups)
             if padded is None or padded.extent.arg > LITTLE * row.extent.arg:
                 return False
-        memories = [node for node in self.ast.toposort() if is_scratch(node)]
+        memories = scratch_of(self.ast)
         if not all(self._staged(load, loop, unit) for load in self._passed(memories, loop)):
             return False
         made = next_number(self.ast.toposort())
@@ -204,7 +203,7 @@ class SliceShaper(BlockShaper):
 
     def _fits_unit(self, unit: MatrixUnit) -> bool:
         """Whether registers hold sums, twice as a slice has its own, and scores."""
-        memory = next(node for node in self.ast.toposort() if is_scratch(node))
+        memory = scratch_of(self.ast)[0]
         pointer, columns = pointer_of(memory), self.columns()
         if columns is None:
             return False
@@ -218,8 +217,8 @@ class SliceShaper(BlockShaper):
         return bool(needed <= self.target.registers)
 
     def _staged(self, load: UOp, loop: UOp, unit: MatrixUnit | None = None) -> bool:
-        """Copy a slice of what all rows read, as it lies in memory; with rows as `unit` reads them,
-        where it does so by itself.
+        """Copy a slice of the operand that all rows read, in its order in memory; in the row layout
+        of `unit`, if that unit reads shared memory by itself.
         """
         inner = [
             each

@@ -9,9 +9,16 @@ once for all blocks.
 from __future__ import annotations
 
 from tilegrad.ir.op import Axis, Ops
-from tilegrad.ir.queries import iterations_of, stride_of
+from tilegrad.ir.queries import (
+    iterations_of,
+    loads_of,
+    nodes_of,
+    reductions_of,
+    stride_of,
+    trips_of,
+)
 from tilegrad.ir.ranges import slice_loop
-from tilegrad.ir.uop import UOp, prod
+from tilegrad.ir.uop import UOp
 from tilegrad.optimize.facts import (
     LIGHT,
     LONG,
@@ -41,7 +48,7 @@ class StageShaper(Tiler):
         before = self.ast
         if slice_loop(self.ast) is not None:
             self.hoist_slice_loop()
-            nests, reductions = self.nests(), [n for n in self.ast.toposort() if n.op is Ops.REDUCE]
+            nests, reductions = self.nests(), reductions_of(self.ast)
         steps = {reduction: iterations_of(reduction) for reduction in reductions}
         heavy = [
             reduction for reduction in reductions if steps[reduction] > max(steps.values()) * LIGHT
@@ -75,7 +82,7 @@ class StageShaper(Tiler):
         for node in self.ast.toposort():
             if node.op is Ops.REDUCE and slices in node.src:
                 own = node.ranges.difference((*outside, row))
-                gathered += int(prod(loop.vmax + 1 for loop in own)) * node.dtype.itemsize
+                gathered += trips_of(own) * node.dtype.itemsize
         most = min(self.target.cache_bytes[1], self.target.scratch_bytes // 4) // max(gathered, 1)
         if row.vmax >= most and not self.tile_rows(row, most):
             return
@@ -104,9 +111,8 @@ class StageShaper(Tiler):
         """The nests that fill scratch for some loops, not for all of the kernel."""
         return [
             node
-            for node in self.ast.toposort()
-            if node.op is Ops.END
-            and node.src[0].op is Ops.STORE
+            for node in nodes_of(self.ast, Ops.END)
+            if node.src[0].op is Ops.STORE
             and node.src[0].src[0].op is Ops.DEFINE_LOCAL
             and node.src[0].src[0].src
         ]
@@ -124,7 +130,7 @@ class StageShaper(Tiler):
         return next(inside, stores(self.ast)[0])
 
     def reduction_over(self, loop: UOp) -> UOp:
-        reductions = (node for node in self.ast.toposort() if node.op is Ops.REDUCE)
+        reductions = reductions_of(self.ast)
         return next(reduction for reduction in reductions if loop in reduction.src)
 
     def block(self, row: UOp, tiles: list[Reuse], loops: list[UOp], light: list[UOp]) -> None:
@@ -147,7 +153,7 @@ class StageShaper(Tiler):
 
     def lanes_of_reduction(self, reduction: UOp) -> None:
         """A vector of accumulators for each row."""
-        loads = [node for node in reduction.src[0].toposort() if node.op is Ops.LOAD]
+        loads = loads_of(reduction.src[0])
         for loop in reversed(reduction.src[1:]):
             if any(stride_of(load.index, loop) == 1 for load in loads):
                 self.split_lanes(loop, OptOps.UNROLL, reduction)

@@ -8,8 +8,8 @@ from functools import partial
 
 from tilegrad.base.dtype import DType, Pointer
 from tilegrad.ir.op import Axis, Ops
-from tilegrad.ir.queries import stride_of
-from tilegrad.ir.uop import UOp, prod
+from tilegrad.ir.queries import loads_of, moved_loads, nodes_of, reductions_of, stride_of, trips_of
+from tilegrad.ir.uop import UOp
 from tilegrad.ir.vector_lanes import MOST_LOADS
 from tilegrad.optimize.amounts import lane_amount, padded_amount, reduction_amount
 from tilegrad.optimize.choice import choose
@@ -49,7 +49,7 @@ class Streamer(Pooler):
         store = stores(self.ast)[0]
         padded = _padded_load(reductions, store, is_large=self.is_large())
         if padded is not None:
-            read = [node for node in reductions[0].src[0].toposort() if node.op is Ops.LOAD]
+            read = loads_of(reductions[0].src[0])
             self.stage_slice(padded.extent.arg)
             if len(read) > 1 and (loops := self.filter_loops()):
                 self.unroll_filter(loops, width)
@@ -58,7 +58,7 @@ class Streamer(Pooler):
 
     def vectorize(self, width: int) -> None:
         """Vectors along memory: columns, or in every nest of one row or of several."""
-        reductions = [node for node in self.ast.toposort() if node.op is Ops.REDUCE]
+        reductions = reductions_of(self.ast)
         if (columns := self.columns(stores(self.ast)[0])) is not None:
             self.vectorize_columns(columns, width)
             return
@@ -83,7 +83,7 @@ class Streamer(Pooler):
                     reduction, self.lanes(reduction), is_alone=len(reductions) == 1
                 )
         has_lanes = [lanes_of[reduction.src[1:]] for reduction in reductions]
-        for nest in [node for node in self.ast.toposort() if node.op is Ops.END]:
+        for nest in nodes_of(self.ast, Ops.END):
             self.vectorize_nest(nest, width)
         for loop in reversed(loop_order(self.ast)):
             if (
@@ -101,7 +101,7 @@ class Streamer(Pooler):
         """The loops of a filter that may be unrolled, the innermost first; none if the innermost is
         long or does not belong to the filter.
         """
-        reduction = next(node for node in self.ast.toposort() if node.op is Ops.REDUCE)
+        reduction = reductions_of(self.ast)[0]
         inner = loop_order(self.ast)[-1]
         if inner not in reduction.src[1:] or inner.vmax >= UNROLLED:
             return []
@@ -160,7 +160,7 @@ class Streamer(Pooler):
         """A lane for each iteration of `loop`: two vectors, if their scratch stays in the second
         cache beside what it is filled from.
         """
-        scratch = [node.dtype for node in self.ast.toposort() if node.op is Ops.DEFINE_LOCAL]
+        scratch = [node.dtype for node in nodes_of(self.ast, Ops.DEFINE_LOCAL)]
         nbytes = sum(
             each.size * each.base.itemsize for each in scratch if isinstance(each, Pointer)
         )
@@ -171,13 +171,8 @@ class Streamer(Pooler):
         self.upcast_to(loop, amount, overlaps=True)
 
     def lanes(self, reduction: UOp) -> int:
-        """How many elements of what a reduction reads one vector holds."""
-        loops = set(reduction.src[1:])
-        loads = [
-            node.dtype
-            for node in reduction.src[0].toposort()
-            if node.op is Ops.LOAD and loops & node.ranges
-        ]
+        """Lanes of a vector of the widest dtype among a reduction's result and loads."""
+        loads = [node.dtype for node in moved_loads(reduction)]
         widest = max((reduction.dtype, *loads), key=lambda dtype: dtype.itemsize)
         return self.target.lanes_of(widest)
 
@@ -344,7 +339,7 @@ class Streamer(Pooler):
         unrolled: of each vector it is known then which loads it takes, where a loop would ask for
         all.
         """
-        loads = [node for node in self.ast.toposort() if node.op is Ops.LOAD]
+        loads = loads_of(self.ast)
         gated = sum(load.is_gated and loop in load.gate.ranges for load in loads)
         vectors = padded_to(loop.extent.arg, width) // width
         is_short = 1 < vectors <= UNROLLED and vectors * gated <= _MOST_ASKED
@@ -377,12 +372,12 @@ class Streamer(Pooler):
 
     def is_unrolled(self) -> bool:
         """Whether no reduction has a loop left, and loads have gates."""
-        loads = (node for node in self.ast.toposort() if node.op is Ops.LOAD)
+        loads = loads_of(self.ast)
         return any(load.is_gated for load in loads) and not self.has_loops()
 
     def has_loops(self) -> bool:
         """Whether some reduction has a loop left."""
-        reductions = (node for node in self.ast.toposort() if node.op is Ops.REDUCE)
+        reductions = reductions_of(self.ast)
         loops = (loop for reduction in reductions for loop in reduction.src[1:])
         return any(loop.axis is not Axis.UNROLL for loop in loops)
 
@@ -416,7 +411,7 @@ def _padded_load(reductions: list[UOp], store: UOp, *, is_large: bool) -> UOp | 
     several elements apart, as in a pooling, or it also reads a filter that is the same for all
     lanes, and is too long to be unrolled as a whole, where each gate would be known.
     """
-    loads = [node for node in store.toposort() if node.op is Ops.LOAD]
+    loads = loads_of(store)
     gated = [load for load in loads if load.is_gated]
     if len(reductions) != 1 or len(gated) != 1 or has_functions(reductions[0]):
         return None
@@ -426,13 +421,13 @@ def _padded_load(reductions: list[UOp], store: UOp, *, is_large: bool) -> UOp | 
     ):
         return None
     lanes = [loop for loop in load.ranges if stride_of(store.index, loop) == 1]
-    read = {node for node in reductions[0].src[0].toposort() if node.op is Ops.LOAD}
+    read = set(loads_of(reductions[0].src[0]))
     if load not in read or not set(reductions[0].src[1:]) <= load.ranges:
         return None
     filters = read - {load}
     if any(loop in each.ranges for each in filters for loop in lanes):
         return None
-    # A gather: the copy would be of elements that nobody uses twice.
+    # A gather: each element of the copy would be used once.
     if not filters.isdisjoint(load.toposort()):
         return None
     if filters:
@@ -444,7 +439,7 @@ def _padded_load(reductions: list[UOp], store: UOp, *, is_large: bool) -> UOp | 
 
 def _is_short(loops: Sequence[UOp]) -> bool:
     """Whether a reduce over `loops` is unrolled as a whole."""
-    return int(prod(loop.vmax + 1 for loop in loops)) <= UNROLLED
+    return trips_of(loops) <= UNROLLED
 
 
 def _score(reduction: UOp, loop: UOp) -> float:
@@ -466,7 +461,7 @@ def _score(reduction: UOp, loop: UOp) -> float:
 
 def _has_unit_load(reduction: UOp, loop: UOp) -> bool:
     """Whether some load moves by one along `loop`."""
-    loads = (node for node in reduction.src[0].toposort() if node.op is Ops.LOAD)
+    loads = loads_of(reduction.src[0])
     return any(stride_of(load.index, loop) == 1 for load in loads)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from tilegrad.ir.op import Axis, Ops
-from tilegrad.ir.queries import stride_of
+from tilegrad.ir.queries import loads_of, stride_of, trips_of
 from tilegrad.ir.uop import UOp, prod
 from tilegrad.optimize.contraction_tile import ContractionTile
 from tilegrad.optimize.facts import (
@@ -60,7 +60,7 @@ class Tiler(Shaper):
         is_again = reuse.overlapping is None and self.nbytes_at_once(reduction, reuse.lanes) <= (
             self.target.cache_bytes[1] // 2
         )
-        depth = int(prod(axis.vmax + 1 for axis in reduction.src[1:]))
+        depth = trips_of(reduction.src[1:])
         is_copied = reuse.overlapping is not None or (reuse.stages is not None and is_far)
         is_copied &= is_large or is_strided
         if not self.upcast_to(reuse.lanes, step, overlaps=not is_copied):
@@ -129,13 +129,13 @@ class Tiler(Shaper):
         """
         if reuse.stages is None:
             return False
-        loads = [node for node in operand(self.ast, reuse.stages).toposort() if node.op is Ops.LOAD]
+        loads = loads_of(operand(self.ast, reuse.stages))
         return any(stride_of(load.index, reuse.lanes) not in (0, 1) for load in loads)
 
     def is_wide(self, reuse: Reuse, reduction: UOp) -> bool:
         """Whether four vectors by six rows are better than two by eight: an iteration of the
         reduction loads less, and results are stored in longer runs. There must be many of both
-        axes, and a copy of what the lanes move that is made by whole vectors, or beforehand.
+        axes, and the operand that the lanes move must be copied by whole vectors, or beforehand.
         """
         if reuse.stages is None or reuse.overlapping is not None or len(reuse.rows) > 1:
             return False
@@ -166,10 +166,10 @@ class Tiler(Shaper):
         return self.nbytes_at_once(reduction) <= self.target.cache_bytes[1] // 2
 
     def nbytes_at_once(self, reduction: UOp, lanes: UOp | None = None) -> int:
-        """The size of what the reduction reads inside the loops that take all of it to other
-        memory; only of what `lanes` does not move, if given.
+        """Bytes that the reduction reads per iteration of the loops that move all of its loads;
+        with `lanes`, of the loads that it does not move.
         """
-        loads = [node for node in reduction.toposort() if node.op is Ops.LOAD]
+        loads = loads_of(reduction)
         apart = [loop for loop in self.outputs() if all(loop in load.ranges for load in loads)]
         return sum(packed_bytes(load, apart) for load in loads if lanes not in load.ranges)
 
@@ -253,7 +253,7 @@ class Tiler(Shaper):
         if reuse.stages is None:
             return OFTEN
         moved = operand(self.ast, reuse.stages).ranges
-        return int(prod(loop.vmax + 1 for loop in self.outputs() if loop not in moved))
+        return trips_of(loop for loop in self.outputs() if loop not in moved)
 
     def pack(self, slot: int, panel: int, least: int, *, is_whole: bool) -> None:
         """Copy the operand that the lanes move to scratch, once per group of lanes, so that all
@@ -264,7 +264,7 @@ class Tiler(Shaper):
         limit = self.panel_limit()
         moved = operand(self.ast, slot).ranges
         outputs = self.outputs()
-        reused = int(prod(loop.vmax + 1 for loop in outputs if loop not in moved))
+        reused = trips_of(loop for loop in outputs if loop not in moved)
         if reused < least:
             return
         before, outer = self.ast, None
@@ -312,8 +312,8 @@ class Tiler(Shaper):
 
     def stage_slice(self, slot: int, *, is_whole: bool = False) -> None:
         """Copy the slice of a padded operand that some output elements need to scratch, where no
-        gate is left and neighbours that share elements find them once; of what fits as a whole all
-        of it where `is_whole`, as results that follow one another in memory had better be made so.
+        gate is left and neighbours that share elements find them once. With `is_whole`, an operand
+        that fits is copied as a whole: results are then made in their order in memory.
         """
         before = self.ast
         if not self.stage(slot, self.put_slice_outside(slot, is_whole=is_whole)):

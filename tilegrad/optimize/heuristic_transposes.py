@@ -8,7 +8,7 @@ other. Together with its neighbours along both axes it reads and writes whole se
 from __future__ import annotations
 
 from tilegrad.ir.op import Ops
-from tilegrad.ir.queries import stride_of
+from tilegrad.ir.queries import loads_of, stride_of
 from tilegrad.ir.rules import terms_of
 from tilegrad.ir.uop import UOp
 from tilegrad.optimize.block_shaper import BlockShaper
@@ -23,7 +23,7 @@ def share_transpose(shaper: BlockShaper) -> bool:
     stored = next((axis for axis in shaper.grid() if stride_of(store.index, axis) == 1), None)
     if stored is None:
         return False
-    loads = [node for node in shaper.ast.toposort() if node.op is Ops.LOAD]
+    loads = loads_of(shaper.ast)
     across = [load for load in loads if (stride_of(load.index, stored) or 0) > 1]
     for axis in shaper.grid():
         read = [load for load in across if stride_of(load.index, axis) == 1]

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from tilegrad.base.config import config
 from tilegrad.base.errors import OptError
 from tilegrad.ir.op import Axis, Ops
-from tilegrad.ir.queries import next_number, stride_of
+from tilegrad.ir.queries import loads_of, next_number, stride_of, trips_of
 from tilegrad.ir.uop import UOp, prod
 from tilegrad.optimize.heuristic_products import (
     BUSY,
@@ -175,9 +175,9 @@ class UnitShaper(ProductShaper):
         target, itemsize = self.target, unit.dtype_in.itemsize
         depth = max((unit.row_bytes or _DEPTH_BYTES) // itemsize, unit.k)
         extents = [int(axis.extent.arg) for axis in axes]
-        others = int(prod(axis.vmax + 1 for axis in self.grid())) // int(prod(extents[:2]))
+        others = trips_of(self.grid()) // int(prod(extents[:2]))
         (reduction,) = self.reductions()
-        terms = int(prod(axis.vmax + 1 for axis in reduction.src[1:]))
+        terms = trips_of(reduction.src[1:])
         is_thin = self._is_thin(unit, axes)
         fitting = []
         for each, groups in self._own_tiles(unit, extents[0]) if unit.row_bytes else _TILES:
@@ -231,7 +231,7 @@ class UnitShaper(ProductShaper):
         if self._has_slices():
             # Indices of a sum of several axes cost more instructions than what they hide.
             return TILES
-        blocks = int(prod(axis.vmax + 1 for axis in self.grid()))
+        blocks = trips_of(self.grid())
         for axis, size in zip(axes, tile.sides, strict=False):
             blocks = blocks // int(axis.extent.arg) * -(-int(axis.extent.arg) // size)
         registers = int(prod(tile.each)) // unit.lanes * unit.dtype_out.itemsize // 4
@@ -326,7 +326,7 @@ class UnitShaper(ProductShaper):
                 loop = self.move(OptOps.UPCAST, loop, amount)
             left.append(loop)
         for loop in reversed(left):
-            blocks = int(prod(axis.extent.arg for axis in self.grid()))
+            blocks = trips_of(self.grid())
             if loop is not None and loop.extent.arg % 2 == 0 and blocks >= 2 * BUSY:
                 self.move(OptOps.LOCAL, loop, 2)
 
@@ -345,7 +345,7 @@ def _rows_of(unit: MatrixUnit, order: tuple[int, int]) -> tuple[int, ...]:
 
 def _is_deep_in_memory(side: UOp, depth: UOp) -> bool:
     """Whether neighbours along the sum are neighbours in memory."""
-    loads = [node for node in side.toposort() if node.op is Ops.LOAD]
+    loads = loads_of(side)
     return any(stride_of(load.index, depth) == 1 for load in loads)
 
 

@@ -16,6 +16,7 @@ from dataclasses import replace
 from functools import partial
 
 from tilegrad.ir.op import Axis, Ops
+from tilegrad.ir.queries import trips_of
 from tilegrad.ir.uop import UOp, prod
 from tilegrad.optimize.choice import CLEAR, choose
 from tilegrad.optimize.facts import stores
@@ -48,7 +49,7 @@ def hide_waits(shaper: Shaper) -> None:
         shaper.was_shortened = True
         return
     # What threads are to share stays a loop.
-    room = int(prod(loop.vmax + 1 for loop in shaper.outputs())) // max(shaper.chunks(), 1)
+    room = trips_of(shaper.outputs()) // max(shaper.chunks(), 1)
     moves = list(_unrolled(shaper, min(timing.latency * timing.ports, room), is_row))
     first, others = (
         [partial(shaper.overlap_to, *move) for each in moves for move in each[chosen]]

@@ -25,7 +25,7 @@ from tilegrad.base.dtype import dtypes
 from tilegrad.base.errors import InternalError, OptError
 from tilegrad.ir.args import KernelInfo
 from tilegrad.ir.op import Axis, Ops
-from tilegrad.ir.queries import next_number, stride_of
+from tilegrad.ir.queries import loads_of, next_number, nodes_of, reductions_of, stores_of, stride_of
 from tilegrad.ir.rules import simplify, terms_of
 from tilegrad.ir.text import register
 from tilegrad.ir.uop import UOp
@@ -109,7 +109,7 @@ def _products(ast: UOp, unit: MatrixUnit) -> list[_Product]:
     found: list[_Product] = []
     if unit.digits and not config.TF32:
         return found
-    reductions = [node for node in ast.toposort() if node.op is Ops.REDUCE]
+    reductions = reductions_of(ast)
     if (
         len(reductions) != 1
         or reductions[0].arg is not Ops.ADD
@@ -123,7 +123,7 @@ def _products(ast: UOp, unit: MatrixUnit) -> list[_Product]:
     outputs = [axis for axis in axes_of(ast) if axis.axis in (Axis.GLOBAL, Axis.LOOP)]
     outputs = [axis for axis in outputs if axis.extent.op is Ops.CONST and axis in reduction.ranges]
     # Lanes of a unit have no rows in scratch of their own.
-    owned = {axis for node in ast.toposort() if node.op is Ops.DEFINE_LOCAL for axis in node.src}
+    owned = {axis for node in nodes_of(ast, Ops.DEFINE_LOCAL) for axis in node.src}
     outputs = [axis for axis in outputs if axis not in owned]
     depths = [
         axis
@@ -138,7 +138,7 @@ def _products(ast: UOp, unit: MatrixUnit) -> list[_Product]:
         for rows in only_left:
             for columns in only_right:
                 found += [_Product(reduction, left, right, rows, columns, axis) for axis in depths]
-    stores = [node for node in ast.toposort() if node.op is Ops.STORE]
+    stores = stores_of(ast)
     return sorted(found, key=lambda each: _preference(each, unit, stores))
 
 
@@ -185,7 +185,7 @@ def _preference(
 
 def _has_neighbours(side: UOp, axis: UOp) -> bool:
     """Whether an operand is loaded, by neighbours in memory along an axis."""
-    loads = [node for node in side.toposort() if node.op is Ops.LOAD]
+    loads = loads_of(side)
     return bool(loads) and all(stride_of(load.index, axis) == 1 for load in loads)
 
 
@@ -324,7 +324,7 @@ def _check_layouts(unit: MatrixUnit) -> None:
 
 
 def _check_layout(unit: MatrixUnit, layout: Layout) -> None:
-    """Every position is the sum of what each bit of the lane and of the element adds."""
+    """Check that a position is a sum with one term per bit of the lane and of the element."""
     base = layout[0][0]
     for lane, positions in enumerate(layout):
         for element, position in enumerate(positions):

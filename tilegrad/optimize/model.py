@@ -18,6 +18,7 @@ from dataclasses import dataclass
 
 from tilegrad.base.dtype import dtypes
 from tilegrad.ir.op import UNROLLED, Axis, Ops
+from tilegrad.ir.queries import loads_of, loops_of, trips_of
 from tilegrad.ir.uop import UOp, prod
 from tilegrad.ir.vector_lanes import lane_axes
 from tilegrad.optimize.accesses import access_of, open_share
@@ -160,8 +161,8 @@ class _Counter:
             for unit in self.nodes
             if unit.op is Ops.WMMA and unit.arg.is_dot
             for side in unit.src[:2]
-            for load in side.toposort()
-            if load.op is Ops.LOAD and load.dtype is not dtypes.index
+            for load in loads_of(side)
+            if load.dtype is not dtypes.index
         }
         self.positions = _positions(self.nodes)
         self.fused = _fused(self.nodes) if target.has_fma else frozenset()
@@ -180,7 +181,7 @@ class _Counter:
         self.around = loops_around(self.nodes, self.loops)
         # What `_loops_of` gave: most values depend on one of few sets of ranges.
         self.loops_of: dict[Loops, Loops] = {}
-        # Every chunk of a launch does all of what does not depend on its number.
+        # Each chunk of a launch repeats the work that does not depend on its number.
         self.chunk = next((loop for loop in self.loops if loop.axis is Axis.THREAD), None)
         # Cycles from the last term of a reduction to its result.
         self.waits: dict[UOp, float] = {}
@@ -331,7 +332,7 @@ class _Counter:
 
     def _reduce(self, node: UOp) -> None:
         """A step of a reduction, and for each result the sum of its lanes."""
-        own = node.ranges | frozenset(loop for loop in node.src[1:] if loop.op is Ops.RANGE)
+        own = node.ranges.union(loops_of(node))
         share = self._open_share(node.src[0])
         self._operation(node, own, share)
         body = self._body(own)
@@ -423,7 +424,7 @@ def _iterations(ranges: Iterable[UOp]) -> int:
 
 def _copies(ranges: Iterable[UOp]) -> int:
     """Unrolled copies in one iteration."""
-    return int(prod(axis.extent.vmax for axis in ranges if axis.axis in UNROLLED))
+    return trips_of(axis for axis in ranges if axis.axis in UNROLLED)
 
 
 def _positions(nodes: Iterable[UOp]) -> frozenset[UOp]:

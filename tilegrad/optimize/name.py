@@ -12,6 +12,7 @@ shows a kernel's shape.
 from __future__ import annotations
 
 from tilegrad.ir.op import Axis, Ops
+from tilegrad.ir.queries import reductions_of
 from tilegrad.ir.text import render
 from tilegrad.ir.uop import UOp
 from tilegrad.optimize.facts import stores
@@ -65,12 +66,7 @@ def kernel_name(ast: UOp) -> tuple[str, str]:
 
 def _shown_axes(ast: UOp) -> list[tuple[str, Axis]]:
     """The text and the kind of each axis; STAGE is one between two stages of a reduction."""
-    second = {
-        loop
-        for node in ast.toposort()
-        if node.op is Ops.REDUCE and is_second_stage(node)
-        for loop in node.src[1:]
-    }
+    second = {loop for node in reductions_of(ast) if is_second_stage(node) for loop in node.src[1:]}
     stored = {loop for store in stores(ast) for loop in store.index.ranges}
     shown = []
     for axis in axes_of(ast):

@@ -7,6 +7,7 @@ from typing import Any
 
 from tilegrad.base.members import Members
 from tilegrad.ir.op import Axis, Ops
+from tilegrad.ir.queries import loop_ranks, nodes_of
 from tilegrad.ir.text import register
 from tilegrad.ir.uop import UOp
 
@@ -64,8 +65,8 @@ _RANK[Axis.UNROLL] = _RANK[Axis.UPCAST]
 
 def loop_order(ast: UOp) -> list[UOp]:
     """The ranges of a kernel, outermost loop first; those of staging nests are not among them."""
-    position = {number: rank for rank, number in enumerate(ast.arg.order)}
-    ranges = [node for node in ast.toposort() if node.op is Ops.RANGE and node.number in position]
+    position = loop_ranks(ast)
+    ranges = [node for node in nodes_of(ast, Ops.RANGE) if node.number in position]
     return sorted(ranges, key=lambda node: position[node.number])
 
 
@@ -78,7 +79,7 @@ def running_loops(ast: UOp) -> set[UOp]:
     """The ranges that run in order, as the intermediate results of a scan are read in each
     iteration.
     """
-    return {loop for node in ast.toposort() if node.op is Ops.PREFIX for loop in node.src[1:]}
+    return {loop for node in nodes_of(ast, Ops.PREFIX) for loop in node.src[1:]}
 
 
 def reduce_axes(ast: UOp) -> list[UOp]:

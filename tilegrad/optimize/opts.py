@@ -15,7 +15,15 @@ from tilegrad.base.errors import OptError
 from tilegrad.base.trace import PassRecord, trace
 from tilegrad.ir.exact_products import exact_products
 from tilegrad.ir.op import Axis, Ops
-from tilegrad.ir.queries import memory_of, next_number, points_to
+from tilegrad.ir.queries import (
+    loop_ranks,
+    memory_of,
+    next_number,
+    nodes_of,
+    points_to,
+    reductions_of,
+    written_memories,
+)
 from tilegrad.ir.ranges import pad_range, replace_ranges
 from tilegrad.ir.rules import simplify
 from tilegrad.ir.uop import UOp, prod
@@ -100,7 +108,7 @@ def _check_running(ast: UOp, opt: Opt) -> None:
     nodes = ast.toposort()
     if not any(node.op is Ops.PREFIX or node.op is Ops.RESCALED for node in nodes):
         return
-    position = {number: rank for rank, number in enumerate(ast.arg.order)}
+    position = loop_ranks(ast)
     for node in nodes:
         if node.op is Ops.PREFIX:
             ranks = [position[loop.number] for loop in node.src[1:] if loop.number in position]
@@ -213,7 +221,7 @@ def _local(ast: UOp, opt: Opt, target: Target) -> UOp:
     if not target.has_locals:
         raise OptError(f"local: {target.name} has no blocks of lanes", opt=opt)
     loop = _axis(ast, opt, (Axis.GLOBAL, Axis.LOOP))
-    reductions = [node for node in ast.toposort() if node.op is Ops.REDUCE]
+    reductions = reductions_of(ast)
     if loop.axis is Axis.LOOP:
         if not reductions or not all(loop in reduction.ranges for reduction in reductions):
             raise OptError("local: each lane would compute what the loop shares", opt=opt)
@@ -343,7 +351,7 @@ def _swap(ast: UOp, opt: Opt, target: Target) -> UOp:
 
 
 def _padto(ast: UOp, opt: Opt, target: Target) -> UOp:
-    """Round an extent up; loads and stores of what was added are masked.
+    """Round an extent up; loads and stores of the added iterations are masked.
 
     A reduce axis is padded with the identity of the reduction. A symbolic extent is rounded up as
     it comes; with blocks, it becomes its largest value, rounded up.
@@ -374,7 +382,7 @@ def _padto(ast: UOp, opt: Opt, target: Target) -> UOp:
 
 def _holds_nests(ast: UOp, loop: UOp) -> bool:
     """Whether other loop nests run in each iteration of `loop`."""
-    ends = (node for node in ast.toposort() if node.op is Ops.END and loop in node.src)
+    ends = (node for node in nodes_of(ast, Ops.END) if loop in node.src)
     return any(node.src[0].op is not Ops.STORE for node in ends)
 
 
@@ -409,7 +417,7 @@ def _require_repeatable(ast: UOp, loop: UOp, opt: Opt) -> None:
     nodes = ast.toposort()
     if loop in running_loops(ast):
         raise OptError(f"{opt.op.value}: a scan would combine it twice", opt=opt)
-    stored = {memory_of(node.src[0]) for node in nodes if node.op is Ops.STORE}
+    stored = written_memories(nodes)
     read = {node.src[0] for node in nodes if node.op is Ops.LOAD}
     if any(memory in read and memory.op is Ops.DEFINE_GLOBAL for memory in stored):
         raise OptError(f"{opt.op.value}: the kernel reads what it writes", opt=opt)

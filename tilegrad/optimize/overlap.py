@@ -42,7 +42,7 @@ class Dimension:
         where a value that is loaded for each position is the index.
         """
         lead = next(loop for loop, times in self.times.items() if abs(times) == 1)
-        loads = [node for node in value.toposort() if node.op is Ops.LOAD]
+        loads = loads_of(value)
         if any(lead in inner.ranges for load in loads for inner in loads_of(load.index)):
             return False
         found = (terms_of(load.index) for load in loads)
@@ -65,8 +65,8 @@ class Dimension:
 
 
 def dimensions(load: UOp, ranges: Sequence[UOp]) -> list[Dimension]:
-    """The packed dimensions of what `load` reads over `ranges`, in their order: those that overlap
-    share one, at the position of the last of them.
+    """The packed dimensions of a copy of `load` over `ranges`, in their order: ranges that overlap
+    share one dimension, at the position of the last of them.
     """
     alike: dict[tuple[int, ...], dict[UOp, int]] = {}
     sums = _sums(load)

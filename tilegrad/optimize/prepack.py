@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from tilegrad.base.dtype import DType, Pointer, dtypes
 from tilegrad.ir.args import KernelInfo
 from tilegrad.ir.op import Axis, Ops
-from tilegrad.ir.queries import is_scratch, stride_of
+from tilegrad.ir.queries import is_scratch, loads_of, stride_of, trips_of
 from tilegrad.ir.rules import simplify
-from tilegrad.ir.uop import UOp, pointer_of, prod
+from tilegrad.ir.uop import UOp, pointer_of
 from tilegrad.optimize.facts import COPIED, OFTEN
 from tilegrad.optimize.opt import Opt, OptOps, loop_order
 
@@ -59,7 +59,7 @@ class Packed:
     @property
     def size(self) -> int:
         """Elements of the copy for all iterations of the loops."""
-        return self.slice_size * int(prod(loop.vmax + 1 for loop in self.loops))
+        return self.slice_size * trips_of(self.loops)
 
     @property
     def has_long_runs(self) -> bool:
@@ -67,7 +67,7 @@ class Packed:
         one.
         """
         store, *nest = self.read.src[1].src
-        (load,) = (node for node in store.value.toposort() if node.op is Ops.LOAD)
+        (load,) = loads_of(store.value)
         run, left = 1, {axis: stride_of(load.index, axis) for axis in nest}
         while (loop := next((each for each in left if left[each] == run), None)) is not None:
             if run > 1 and loop.axis is Axis.UPCAST:
@@ -125,7 +125,7 @@ def worth_taking_out(
     Where the same copies are made of other operands too, as of padded ones, these hide what the one
     costs: convolutions won nothing.
     """
-    work = int(prod(loop.vmax + 1 for loop in loop_order(ast)))
+    work = trips_of(loop_order(ast))
     # The share of the time that is too little to measure.
     unseen = work / OFTEN
     copies = _staged(ast.arg.opts)

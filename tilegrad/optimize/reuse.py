@@ -8,7 +8,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 from tilegrad.ir.op import Axis, Ops
-from tilegrad.ir.queries import stride_of
+from tilegrad.ir.queries import loads_of, stride_of, trips_of
 from tilegrad.ir.uop import UOp, prod
 from tilegrad.optimize.facts import (
     COPIED,
@@ -119,18 +119,16 @@ class _ReductionFacts:
         self.reduction, self.target, self.store, self.shared = reduction, target, store, shared
         self.given = frozenset(given)
         loops = reduction.src[1:]
-        self.everywhere = [node for node in ast.toposort() if node.op is Ops.LOAD]
+        self.everywhere = loads_of(ast)
         self.loads = [
-            node
-            for node in reduction.toposort()
-            if node.op is Ops.LOAD and any(loop in node.ranges for loop in loops)
+            node for node in loads_of(reduction) if any(loop in node.ranges for loop in loops)
         ]
         self.outputs = [
             loop
             for loop in loop_order(ast)
             if loop.axis is Axis.LOOP and loop in reduction.ranges and is_known(loop)
         ]
-        self.depth = int(prod(loop.vmax + 1 for loop in loops))
+        self.depth = trips_of(loops)
         self.inner = max(loops, key=lambda loop: ast.arg.order.index(loop.number))
         self.width = target.lanes_of(reduction.dtype)
 
@@ -320,7 +318,7 @@ def _name_of(
         memory, is_alone = wanted[0].src[0], not sides or wanted[0] in sides
         if is_alone and sum(load.src[0] is memory for load in loads) == 1:
             return int(memory.arg)
-    reads = [{node for node in side.toposort() if node.op is Ops.LOAD} for side in sides]
+    reads = [set(loads_of(side)) for side in sides]
     for position, side in enumerate(sides):
         if wanted and reads[position].issuperset(wanted) and reads[1 - position].isdisjoint(wanted):
             is_plain = all(node.op not in (Ops.REDUCE, Ops.AFTER) for node in side.toposort())

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tilegrad.ir.op import Axis, Ops
-from tilegrad.ir.queries import bytes_of, stride_of
+from tilegrad.ir.queries import bytes_of, loads_of, nodes_of, stride_of
 from tilegrad.ir.uop import UOp
 from tilegrad.optimize.facts import FEW_ROWS, ROWS, packed_bytes, padded_to, stores
 from tilegrad.optimize.opt import OptOps, loop_order
@@ -73,7 +73,7 @@ def _tiled(
 
 def _row_of(shaper: Shaper, reductions: Sequence[UOp]) -> UOp | None:
     """The innermost loop around everything in which each reduction runs as a whole."""
-    nests = {axis for node in shaper.ast.toposort() if node.op is Ops.END for axis in node.src[1:]}
+    nests = {axis for node in nodes_of(shaper.ast, Ops.END) for axis in node.src[1:]}
     rows = [
         loop
         for loop in shaper.outputs()
@@ -83,15 +83,15 @@ def _row_of(shaper: Shaper, reductions: Sequence[UOp]) -> UOp | None:
 
 
 def _contiguous_loops(shaper: Shaper, reductions: Sequence[UOp]) -> list[tuple[UOp, OptOps]]:
-    """The loops along memory of all reductions, of nests and of what is stored; none where some
-    reduction has another loop.
+    """The loops along memory of all reductions, nests and stores; none where some reduction has
+    another loop.
     """
     loops = list(dict.fromkeys(loop for reduction in reductions for loop in reduction.src[1:]))
     if not all(
         _is_contiguous(loop, reduction) for reduction in reductions for loop in reduction.src[1:]
     ):
         return []
-    nests = [node.src[0] for node in shaper.ast.toposort() if node.op is Ops.END]
+    nests = [node.src[0] for node in nodes_of(shaper.ast, Ops.END)]
     stored = [*(each for each in nests if each.op is Ops.STORE), *stores(shaper.ast)]
     rows = [
         loop
@@ -107,8 +107,8 @@ def _is_contiguous(loop: UOp, reduction: UOp) -> bool:
     """Whether all that a reduction loads along `loop` lies beside each other."""
     steps = [
         stride_of(node.index, loop)
-        for node in reduction.src[0].toposort()
-        if node.op is Ops.LOAD and loop in node.index.ranges
+        for node in loads_of(reduction.src[0])
+        if loop in node.index.ranges
     ]
     is_known = loop.op is Ops.RANGE and loop.extent.op is Ops.CONST
     return is_known and bool(steps) and all(step == 1 for step in steps)

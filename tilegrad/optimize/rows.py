@@ -12,7 +12,7 @@ import itertools
 from collections.abc import Sequence
 
 from tilegrad.ir.op import Axis, Ops
-from tilegrad.ir.queries import stride_of
+from tilegrad.ir.queries import moved_loads, stride_of
 from tilegrad.ir.uop import UOp, prod
 from tilegrad.optimize.facts import ROWS
 from tilegrad.target import Target
@@ -30,15 +30,11 @@ def rows_of_reduction(
     """How many results to unroll along each of `outputs`, as many as there are accumulators at
     most: those with the fewest loads for a result; the pairs with more than one.
 
-    Of rows that share a set of the nearest cache (`Target.set_bytes`), of what is read once, no
-    more than half its lines, which leaves room for what is fetched ahead. Shorter rows end before
-    that counts.
+    Rows whose distance is a multiple of `Target.set_bytes` share a set of the nearest cache. Where
+    they are read once, they take at most half of its lines, which leaves room for the lines that
+    are fetched ahead. The limit is not worth it for short rows.
     """
-    loads = [
-        node
-        for node in reduction.src[0].toposort()
-        if node.op is Ops.LOAD and any(loop in node.ranges for loop in reduction.src[1:])
-    ]
+    loads = moved_loads(reduction)
     if len(loads) < 2:
         return []
     axes = [

@@ -31,7 +31,7 @@ __all__ = [
 ]  # fmt: skip
 
 VERSION = 1
-"""Changes with the meaning of the Opts' text or of what is stored: old findings are left then."""
+"""The version of the Opts' text and of the stored findings; findings of another one are ignored."""
 
 Opts = tuple[Opt, ...]
 

@@ -9,8 +9,8 @@ from collections.abc import Collection
 from tilegrad.base.dtype import dtypes
 from tilegrad.base.errors import OptError
 from tilegrad.ir.op import Axis, Ops
-from tilegrad.ir.queries import iterations_of
-from tilegrad.ir.uop import UOp, prod
+from tilegrad.ir.queries import iterations_of, nodes_of, reductions_of, trips_of
+from tilegrad.ir.uop import UOp
 from tilegrad.optimize.facts import (
     COPIED,
     LONG,
@@ -111,9 +111,7 @@ class Shaper:
 
     def staged(self) -> set[UOp]:
         """The loops in which scratch lives already."""
-        return {
-            loop for node in self.ast.toposort() if node.op is Ops.DEFINE_LOCAL for loop in node.src
-        }
+        return {loop for node in nodes_of(self.ast, Ops.DEFINE_LOCAL) for loop in node.src}
 
     def put_first(self, loops: list[UOp]) -> None:
         """Make `loops` the outermost output loops, in this order."""
@@ -128,7 +126,7 @@ class Shaper:
 
     def work(self) -> int:
         """How often the innermost loop's body runs in all."""
-        return int(prod(loop.vmax + 1 for loop in loop_order(self.ast)))
+        return trips_of(loop_order(self.ast))
 
     def is_large(self) -> bool:
         """Whether a copy of an operand may be faster than reading it where it lies."""
@@ -145,7 +143,7 @@ class Shaper:
                 continue
             ranges = node.src[0].ranges if node.op is Ops.REDUCE else node.ranges
             if ranges not in times:
-                times[ranges] = int(prod(loop.vmax + 1 for loop in ranges))
+                times[ranges] = trips_of(ranges)
             total += node.op.definition.price * times[ranges]
         return total
 
@@ -166,19 +164,17 @@ class Shaper:
         wanted = self.chunks()
         if wanted < 2:
             return []
-        reductions = [node for node in self.ast.toposort() if node.op is Ops.REDUCE]
+        reductions = reductions_of(self.ast)
         # Of several stages, the longest.
         work = max(map(iterations_of, reductions), default=self.work())
         if (heavy := heaviest(reductions)) is not None:
             # What does little of the work may be done again.
             reductions = [heavy]
-        nests = {
-            axis for node in self.ast.toposort() if node.op is Ops.END for axis in node.src[1:]
-        }
+        nests = {axis for node in nodes_of(self.ast, Ops.END) for axis in node.src[1:]}
         copies = {
-            node.src[0]: int(prod(axis.vmax + 1 for axis in {*node.ranges, *node.src[1:]}))
-            for node in self.ast.toposort()
-            if node.op is Ops.END and node.src[0].op is Ops.STORE
+            node.src[0]: trips_of({*node.ranges, *node.src[1:]})
+            for node in nodes_of(self.ast, Ops.END)
+            if node.src[0].op is Ops.STORE
         }
         store = stores(self.ast)[0]
         nests |= running_loops(self.ast)

@@ -1,8 +1,8 @@
 """SCAN: the lanes of a warp share a scan along a row.
 
-Each lane takes a few neighbours, so that the warp reads neighbours. Lanes then exchange the totals
-of what each has: after step d, a lane knows the total of its group of 2*d lanes, and of those lanes
-of the group that come before it. What all earlier iterations came to is carried by each lane.
+Each lane takes a few neighbours, so that the warp reads neighbours. Lanes then exchange their
+totals: after step d, a lane knows the total of its group of 2*d lanes, and the total of the lanes
+of the group before it. Each lane carries the total of all earlier iterations.
 
     before   PREFIX(x, k)                                                         k: loop 0..1024
     after    PREFIX(t, c, count 0) + e + PREFIX(x, u)        c: loop 0..8, l: lane 0..32, u: 0..4
@@ -14,7 +14,7 @@ from __future__ import annotations
 from tilegrad.base.dtype import dtypes
 from tilegrad.base.errors import OptError
 from tilegrad.ir.op import Axis, Ops
-from tilegrad.ir.queries import next_number
+from tilegrad.ir.queries import next_number, nodes_of
 from tilegrad.ir.rewrite import rebuilt
 from tilegrad.ir.rules import simplify
 from tilegrad.ir.uop import UOp
@@ -49,7 +49,7 @@ def scan(ast: UOp, opt: Opt, loop: UOp, target: Target) -> UOp:
     made = scanner.rewritten(ast, loop)
     order = list(ast.arg.order)
     position = order.index(loop.number)
-    found = {node.number for node in made.toposort() if node.op is Ops.RANGE}
+    found = {node.number for node in nodes_of(made, Ops.RANGE)}
     numbers = [axis.number for axis in (rest, lane, own) if axis.number in found]
     order[position : position + 1] = numbers
     return reorder(made, order)

@@ -20,7 +20,7 @@ from __future__ import annotations
 from tilegrad.base.dtype import AddressSpace, dtypes
 from tilegrad.base.errors import OptError
 from tilegrad.ir.op import Axis, Ops
-from tilegrad.ir.queries import memory_of, next_number
+from tilegrad.ir.queries import memory_of, next_number, nodes_of
 from tilegrad.ir.rules import simplify
 from tilegrad.ir.uop import UOp
 from tilegrad.optimize.opt import Opt, loop_order
@@ -91,7 +91,7 @@ class _Sharer:
         made = simplify(self.done[self.ast])
         gone = {loop.number for loop in (*found.shared, found.columns)}
         order = [number for number in self.ast.arg.order if number not in gone]
-        alive = {node.number for node in made.toposort() if node.op is Ops.RANGE}
+        alive = {node.number for node in nodes_of(made, Ops.RANGE)}
         inner = [loop.number for loop in (self.own, self.rest, self.vector)]
         order.insert(self._position_of_lane(order), self.lane.number)
         return reorder(made, [number for number in (*order, *inner) if number in alive])
@@ -142,7 +142,7 @@ class _Sharer:
         return self.materialised[memory]
 
     def _met(self, reduce: UOp, value: UOp) -> UOp:
-        """A reduction over a slice: of what each lane has, and of all lanes of the row."""
+        """A reduction over a slice: within each lane, then over all lanes of the row."""
         partial = UOp(Ops.REDUCE, reduce.dtype, (value, self.own), reduce.arg)
         lives_in = [axis for axis in reduce.ranges if axis is not self.loop]
         lives_in = sorted((self.done[axis] for axis in lives_in), key=lambda axis: axis.number)

@@ -24,7 +24,7 @@ from typing import NamedTuple
 from tilegrad.base.dtype import dtypes
 from tilegrad.base.errors import OptError
 from tilegrad.ir.op import Axis, Ops
-from tilegrad.ir.queries import memory_of, next_number
+from tilegrad.ir.queries import memory_of, next_number, nodes_of, reductions_of
 from tilegrad.ir.rules import simplify
 from tilegrad.ir.uop import UOp
 from tilegrad.optimize.descriptors import descriptor
@@ -81,7 +81,7 @@ def _products(ast: UOp, opt: Opt, found: Slices, unit: MatrixUnit) -> _Products:
 
     Raises OptError where one is of other dtypes, or sums over more than one range.
     """
-    reductions = [node for node in ast.toposort() if node.op is Ops.REDUCE and node.arg is Ops.ADD]
+    reductions = [node for node in reductions_of(ast) if node.arg is Ops.ADD]
     second = [reduction for reduction in reductions if found.read & set(reduction.src[1:])]
     first = [
         reduction
@@ -175,7 +175,7 @@ class _OnUnit:
                 made = done[store]
                 stores += made if isinstance(made, tuple) else [made]
         made = simplify(self.ast.replace(src=tuple(dict.fromkeys(stores))))
-        alive = {node.number for node in made.toposort() if node.op is Ops.RANGE}
+        alive = {node.number for node in nodes_of(made, Ops.RANGE)}
         return reorder(made, [number for number in self._order() if number in alive])
 
     def _check(self) -> None:
@@ -273,7 +273,7 @@ class _OnUnit:
         )
 
     def _met(self, reduce: UOp, values: Value) -> UOp:
-        """A reduction over a slice: of what each lane has, and of all lanes of the row."""
+        """A reduction over a slice: within each lane, then over all lanes of the row."""
         assert isinstance(values, tuple)
         total, *rest = values
         for value in rest:

@@ -14,7 +14,14 @@ from typing import NamedTuple
 from tilegrad.base.dtype import AddressSpace, dtypes
 from tilegrad.base.errors import OptError
 from tilegrad.ir.op import UNROLLED, Axis, Ops
-from tilegrad.ir.queries import bytes_of, iterations_of, next_number
+from tilegrad.ir.queries import (
+    bytes_of,
+    iterations_of,
+    loads_of,
+    next_number,
+    nodes_of,
+    reductions_of,
+)
 from tilegrad.ir.ranges import gate_loads
 from tilegrad.ir.rules import simplify
 from tilegrad.ir.uop import UOp, prod
@@ -198,7 +205,7 @@ def _is_symbolic(loop: UOp) -> bool:
 
 def _is_open(value: UOp, loop: UOp) -> bool:
     """Whether something that `loop` moves is loaded without a gate that asks for it."""
-    loads = (node for node in value.toposort() if node.op is Ops.LOAD and loop in node.ranges)
+    loads = (node for node in loads_of(value) if loop in node.ranges)
     return any(all(loop not in gate.ranges for gate in load.src[3:]) for load in loads)
 
 
@@ -208,7 +215,7 @@ def _scratch(ast: UOp, load: UOp, size: int, outer: Sequence[UOp], opt: Opt, tar
 
     Raises OptError if there is not so much.
     """
-    others = [node for node in ast.toposort() if node.op is Ops.DEFINE_LOCAL]
+    others = nodes_of(ast, Ops.DEFINE_LOCAL)
     nbytes = size * load.dtype.itemsize + sum(bytes_of(node) for node in others)
     most = min(target.cache_bytes[-1], target.scratch_bytes)
     if nbytes > most:
@@ -238,8 +245,8 @@ def _unroll_whole(packed: list[Dimension], lanes: list[int], value: UOp, target:
 
 def operand_of(ast: UOp, name: int, *, is_rounded: bool = False) -> UOp | None:
     """The value that a number names: the load of a parameter, if there is one; -1 and -2 are the
-    sides of what the largest reduction sums (or takes the maximum of, ...), loads and what is
-    computed from them; -3 and -4 the same sides before they were cast without loss; -5 and -6 are
+    operands of the largest reduction (the factors of a sum of products), loads or values computed
+    from loads; -3 and -4 the same sides before they were cast without loss; -5 and -6 are
     the sides of the next reduction, and so on. With `is_rounded`, a product may be cast before it
     is summed, and the sides of the next reductions are those before they were cast without loss.
     """
@@ -271,7 +278,7 @@ def operand_of(ast: UOp, name: int, *, is_rounded: bool = False) -> UOp | None:
 
 
 def name_of_side(ast: UOp, reduction: UOp, position: int) -> int:
-    """What `operand_of` calls a side of what `reduction` combines."""
+    """The name that `operand_of` has for an operand of `reduction`."""
     rank = _by_size(ast).index(reduction)
     return -1 - position if rank == 0 else -3 - 2 * rank - position
 
@@ -287,7 +294,7 @@ def name_of_load(ast: UOp, load: UOp) -> int | None:
 
 def _by_size(ast: UOp) -> list[UOp]:
     """The reductions of a kernel, largest first."""
-    reductions = [node for node in ast.toposort() if node.op is Ops.REDUCE]
+    reductions = reductions_of(ast)
     return sorted(reductions, key=iterations_of, reverse=True)
 
 

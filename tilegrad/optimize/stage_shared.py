@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from tilegrad.base.dtype import AddressSpace, dtypes
 from tilegrad.base.errors import OptError
 from tilegrad.ir.op import Axis, Ops
-from tilegrad.ir.queries import next_number
+from tilegrad.ir.queries import next_number, trips_of
 from tilegrad.ir.rules import simplify
 from tilegrad.ir.uop import UOp, prod
 from tilegrad.optimize.opt import Opt, axes_of, loop_order
@@ -113,7 +113,7 @@ def _position(loops: Sequence[UOp], strides: Sequence[int], row: int) -> UOp:
     if row:
         *others, last = loops
         length = last.extent.arg
-        cuts = int(prod(loop.extent.arg for loop in others)) * row
+        cuts = trips_of(others) * row
         total = last // row * cuts + last % row
         loops, strides = others, [stride // length * row for stride in strides[:-1]]
     for loop, stride in zip(loops, strides, strict=True):

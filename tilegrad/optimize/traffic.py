@@ -60,7 +60,7 @@ class Traffic:
         for node in accesses:
             bodies = [around[loop] for loop in node.ranges if loop in around] or [self.outer]
             self.around[node] = node.ranges.union(*bodies)
-        # Every chunk of a launch fetches all of what does not depend on its number.
+        # Each chunk of a launch fetches the data that does not depend on its number.
         self.chunk = next((loop for loop in loops if loop.axis is Axis.THREAD), None)
         # The number of loops inside which an access runs.
         self.depths = {

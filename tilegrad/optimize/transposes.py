@@ -11,7 +11,7 @@ import itertools
 from collections.abc import Iterator
 
 from tilegrad.ir.op import Ops
-from tilegrad.ir.queries import stride_of
+from tilegrad.ir.queries import loads_of, stride_of
 from tilegrad.ir.uop import UOp
 from tilegrad.optimize.facts import padded_to, power_in
 from tilegrad.optimize.model import estimate
@@ -52,7 +52,7 @@ def transpose(shaper: Shaper, loop: UOp, width: int) -> bool:
 
 def _is_transposed(ast: UOp, stored: UOp, loaded: UOp) -> bool:
     """Whether some load moves by one along `loaded`, and jumps along `stored`."""
-    loads = (node.index for node in ast.toposort() if node.op is Ops.LOAD)
+    loads = (node.index for node in loads_of(ast))
     return any(
         abs(stride_of(index, loaded) or 0) == 1 and stride_of(index, stored) not in (0, 1)
         for index in loads

@@ -26,7 +26,7 @@ __all__ = ["AMDGPURenderer"]
 
 # Address spaces: what kernels share, a block's shared memory (LDS), a lane's own (scratch).
 _GLOBAL, _SHARED, _PRIVATE = 1, 3, 5
-# The arguments that nobody reads: without these, LLVM has the launch prepare them all.
+# Arguments that no kernel reads: without these lines, LLVM has the launch prepare them all.
 _UNUSED = (
     "dispatch-ptr", "queue-ptr", "dispatch-id", "implicitarg-ptr", "heap-ptr", "hostcall-ptr",
     "default-queue", "completion-action", "multigrid-sync-arg", "lds-kernel-id",

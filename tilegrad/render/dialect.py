@@ -45,8 +45,8 @@ class Dialect:
         combine: op, or (op, dtype) -> the statement that combines {value} with memory at {pointer}.
         reinterpret: the bits of {value} as the {type}, where no pointer is to be cast for it.
         whole: a float {value} of {source} as the integer {type}: it saturates, and NaN gives 0.
-        define_whole: the definition of the function that `whole` calls; C leaves a cast of what is
-            out of range undefined.
+        define_whole: the definition of the function that `whole` calls; in C a cast of a value out
+            of range is undefined.
         has_vector_arithmetic: whether operators work on whole vectors.
         combines_by_lane: whether memory is combined with one element at a time.
         shields_short_floats: whether half and bfloat16 convert implicitly to several types, so that

@@ -164,7 +164,7 @@ class _Kernel:
         return math.prod(
             int(node.vmax) + 1
             for node in self.program
-            if node.op is Ops.SPECIAL and node.arg[0].startswith("lidx")
+            if node.op is Ops.SPECIAL and node.name.startswith("lidx")
         )
 
     # nodes

@@ -1,8 +1,9 @@
 """Loads and stores of PTX kernels.
 
 An address is a register and a number of bytes: `[%rd4+16]`. Registers are shared by accesses whose
-indices differ by a constant; each loop forgets those made in it. In a loop, the address of what is
-invariant is made before it, and one multiply-add gives that of an iteration. Where a gate is
+indices differ by a constant; each loop forgets those made in it. The
+invariant terms of an address in a loop are made before it, and one multiply-add gives the address
+of an iteration. Where a gate is
 closed nothing is accessed: the instruction has a predicate, there is no branch.
 """
 
@@ -11,10 +12,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tilegrad.base.dtype import AddressSpace, DType, Pointer, dtypes
+from tilegrad.base.dtype import AddressSpace, DType, dtypes
 from tilegrad.base.errors import CompileError
 from tilegrad.ir.op import Ops
-from tilegrad.ir.uop import UOp, toposort
+from tilegrad.ir.uop import UOp, pointer_of, toposort
 from tilegrad.render.ptx_arithmetic import compute
 from tilegrad.render.ptx_code import Code, kind_of, letter, root, uniform
 from tilegrad.render.shared_memory import SWIZZLED, swizzled
@@ -32,11 +33,6 @@ _SPACES = {AddressSpace.GLOBAL: "global", AddressSpace.SHARED: "shared"}
 # Which source of an access is its index.
 _INDEX_AT = {Ops.LOAD: 1, Ops.STORE: 1, Ops.COPY_ASYNC: 1, Ops.COPY_TILE: 1, Ops.DESCRIPTOR: 2}
 _MAXIMA = (dtypes.int32, dtypes.uint32, dtypes.int64, dtypes.uint64)
-
-
-def _pointer(node: UOp) -> Pointer:
-    assert isinstance(node.dtype, Pointer)
-    return node.dtype
 
 
 def _memory_type(dtype: DType) -> str:
@@ -142,14 +138,14 @@ class PTXMemory:
     # addresses
 
     def space(self, buffer: UOp) -> str:
-        return _SPACES.get(_pointer(buffer).space, "local")
+        return _SPACES.get(pointer_of(buffer).space, "local")
 
     def address(
         self, memory: UOp, index: UOp, operand: str | None = None, farthest: int = _FARTHEST
     ) -> Address:
         """Where the element is; `operand` stands for one lane of a vector of indices."""
         buffer = root(memory)
-        base, stride = self.bases[buffer], _pointer(buffer).base.nbytes
+        base, stride = self.bases[buffer], pointer_of(buffer).base.nbytes
         if buffer in self.swizzled:
             return self._swizzled(buffer, index)
         if operand is not None:
@@ -181,7 +177,7 @@ class PTXMemory:
         """Where a vector of 16 bytes lies, or an element of it, in rows of 128 bytes: its number in
         the row is XORed with that of the row.
         """
-        code, stride = self.code, _pointer(buffer).base.nbytes
+        code, stride = self.code, pointer_of(buffer).base.nbytes
         first, number = split_index(index)
         offset = number * stride
         near = offset % SWIZZLED
@@ -204,7 +200,7 @@ class PTXMemory:
         """The address of an element as if rows were not swizzled, which is one for a warp."""
         buffer, code = root(memory), self.code
         first, number = split_index(index)
-        stride = _pointer(buffer).base.nbytes
+        stride = pointer_of(buffer).base.nbytes
         if first is None:
             return Address(self.bases[buffer], number * stride)
         key = buffer, first, 0
@@ -237,7 +233,7 @@ class PTXMemory:
 
     def _running(self, buffer: UOp, fixed: UOp, varying: UOp, far: int) -> str:
         """The address of `fixed`, made before the loop, `varying` elements and `far` bytes on."""
-        code, stride = self.code, _pointer(buffer).base.nbytes
+        code, stride = self.code, pointer_of(buffer).base.nbytes
         level = self._depths[fixed]
         start = self._known[level].get((buffer, fixed, far), "")
         if not start:
@@ -288,7 +284,7 @@ class PTXMemory:
     # accesses
 
     def load(self, node: UOp) -> tuple[str, ...]:
-        """The registers of what is loaded."""
+        """The registers that a load fills."""
         memory, index, *rest = node.src
         buffer, width, scalar = root(memory), node.dtype.lanes, node.dtype.scalar
         code, kind = self.code, kind_of(scalar)

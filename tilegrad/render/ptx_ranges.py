@@ -116,8 +116,8 @@ def _range(one: _End | None, other: _End | None) -> UOp | None:
 
 
 def _without_idle(program: Sequence[UOp], before: Sequence[UOp]) -> list[UOp]:
-    """`program` without what only comparisons used that are gone: what nobody used in `before`
-    stays.
+    """`program` without the nodes that only removed comparisons used. Nodes without users in
+    `before` stay.
     """
     unused = set(before) - {source for node in before for source in node.src}
     used: set[UOp] = set()

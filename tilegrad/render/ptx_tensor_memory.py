@@ -71,7 +71,7 @@ _WARP = 32
 # In shared memory: barriers of 8 bytes, then the address of the columns. All lanes wait for the
 # first barrier, or for two alternately; a lane by itself waits for one per commit in its loop.
 _WORDS, _BARRIER_BYTES = "tensor_words", 8
-# Barriers that a loop of one lane has at least: nobody may wait for a phase behind which the next
+# Barriers that a loop of one lane has at least: no lane may wait for a phase behind which the next
 # one of its parity may have ended.
 _LEAST_OF_ONE = 2
 
@@ -108,7 +108,7 @@ class TensorUnits:
         self._counters: dict[UOp, str] = {}
         self._is_begun: dict[UOp, str] = {}
         # Units that begin with the next commit; the barrier of the commit of each; those for whose
-        # phase nobody has waited; and those that some lane may not have seen to end.
+        # phase no lane has waited; and those that some lane may not have seen to end.
         self._lines: list[str] = []
         self._next: list[UOp] = []
         self._commits: dict[UOp, int] = {}
@@ -161,8 +161,8 @@ class TensorUnits:
         code, (unit, *_) = self.code, (node.arg for node in self.units)
         sizes = [1, 1, 1]
         for node in self.program:
-            if node.op is Ops.SPECIAL and node.arg[0].startswith("lidx"):
-                sizes[int(node.arg[0][-1])] = int(node.vmax) + 1
+            if node.op is Ops.SPECIAL and node.name.startswith("lidx"):
+                sizes[int(node.name[-1])] = int(node.vmax) + 1
         if self.asked > _MOST or math.prod(sizes) != unit.lanes:
             raise CompileError(
                 f"render.ptx: {unit.name} has a block of {unit.lanes} lanes and {_MOST} columns",

@@ -43,7 +43,7 @@ class WarpUnits:
 
     def load_word(self, node: UOp) -> tuple[str, ...]:
         """The names of four bytes that are one of `whole_words`."""
-        # Nobody reads the bytes one by one: their names stand for the word alone.
+        # The bytes are never read one by one: their names stand for the word alone.
         names = tuple([self.code.new("b32") for _ in range(_BYTES)])
         address = self.memory.address(node.src[0], node.index).at()
         self.words[names] = self.code.op("b32", "ld.shared.b32", address)
@@ -80,7 +80,7 @@ class WarpUnits:
         if itemsize == _BYTES:
             return [self.code.op("f32", "mov.b32", word) for word in made]
         if itemsize == 1:
-            # Nobody reads the bytes one by one: their names stand for the word alone.
+            # The bytes are never read one by one: their names stand for the word alone.
             fours = [tuple([self.code.new("b32") for _ in range(_BYTES)]) for _ in made]
             self.words |= zip(fours, made, strict=True)
             return [name for four in fours for name in four]
@@ -170,7 +170,7 @@ def _whole_words(program: Sequence[UOp]) -> set[UOp]:
     others: set[UOp] = set()
     for node in program:
         if node not in operands:
-            # Whoever else reads a byte needs it in a register of its own.
+            # Any other user of a byte needs it in a register of its own.
             others.update(node.src if node.op not in (Ops.GEP, Ops.WMMA) else node.src[2:])
             continue
         for at in range(0, len(node.src), _BYTES):

@@ -75,7 +75,7 @@ class WarpGroups:
 
     def __init__(self, code: Code, memory: PTXMemory, units: WarpUnits, program: Sequence[UOp]):
         self.code, self.memory, self.units = code, memory, units
-        # The registers of units that nobody has waited for.
+        # The registers of units without a wait.
         self._open: dict[UOp, list[str]] = {}
         # The unit that adds to what another gives, and the registers of left operands.
         self._next = {

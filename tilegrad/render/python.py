@@ -20,7 +20,7 @@ from tilegrad.base.dtype import AddressSpace, dtypes
 from tilegrad.base.errors import CompileError
 from tilegrad.ir.args import KernelInfo
 from tilegrad.ir.op import Ops
-from tilegrad.ir.queries import below
+from tilegrad.ir.queries import below, loads_of
 from tilegrad.ir.uop import UOp, pointer_of
 from tilegrad.render.inline import loads_inside
 from tilegrad.render.python_values import (
@@ -71,8 +71,8 @@ class _Writer:
             load
             for node in program
             if node.op is Ops.DESCRIPTOR
-            for load in node.src[0].toposort()
-            if load.op is Ops.LOAD and load.src[0] is node.src[1]
+            for load in loads_of(node.src[0])
+            if load.src[0] is node.src[1]
         }
         # Loads that a copy does, if its gate is open.
         inside = loads_inside(program)

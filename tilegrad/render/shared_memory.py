@@ -25,7 +25,7 @@ _VECTOR = 16
 @dataclass(frozen=True)
 class SharedLayout:
     """Where arrays of shared memory begin, those with swizzled rows at a multiple of 8 rows of 128
-    bytes, and how many bytes all take. `is_asked` says that a launch must ask for so many.
+    bytes, and how many bytes all take. `is_asked` says that a launch must ask for them.
     """
 
     starts: Mapping[UOp, int]

@@ -14,7 +14,7 @@ runs that are far apart, which no processor foresees: each iteration asks for wh
 read. So does a sum over such runs (a channel of all images) for the next run.
 
 A reduction over one long run that no cache holds asks for what follows, to be used once: such lines
-do not push others out of the caches, whose way back costs part of what memory gives. A kernel that
+do not push others out of the caches, to be fetched once more. A kernel that
 also stores does not: there each request takes the place of a store.
 """
 

@@ -1,7 +1,7 @@
 """Reads and writes of the elements of one array of WGSL.
 
-A buffer that holds more bytes than one binding may (`Target.bound_bytes`) is several bindings, each
-of which is a *slice* of it. A function for each kind of access chooses the slice of an index.
+A buffer that holds more bytes than one binding may (`Target.bound_bytes`) is several bindings: each
+is a *slice* of it. A function for each kind of access chooses the slice of an index.
 """
 
 from __future__ import annotations

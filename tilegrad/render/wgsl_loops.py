@@ -19,6 +19,7 @@ from collections.abc import Sequence
 from tilegrad.base.dtype import dtypes
 from tilegrad.base.errors import CompileError
 from tilegrad.ir.op import Ops
+from tilegrad.ir.queries import loops_of
 from tilegrad.ir.uop import UOp
 from tilegrad.render.wgsl_long import DIVISION_TRIPS
 
@@ -43,7 +44,7 @@ def repetitions(program: Sequence[UOp], most: int) -> dict[UOp, int]:
             around.append(node)
             loops[node], sizes[node] = tuple(around), 0
         elif node.op is Ops.END:
-            for loop in [source for source in node.src if source.op is Ops.RANGE]:
+            for loop in loops_of(node):
                 around.remove(loop)
         for loop in around:
             sizes[loop] += 1

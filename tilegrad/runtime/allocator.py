@@ -47,7 +47,7 @@ def size_class(nbytes: int) -> int:
 class LRUAllocator:
     """The memory of one device. `used_bytes` is held by buffers, `cached_bytes` waits for reuse.
 
-    While there are large blocks, a thread looks now and then for those that nobody has used for
+    While there are large blocks, a thread looks now and then for those that were not used for
     KEEP_SECONDS, and gives them back.
     """
 
@@ -129,7 +129,7 @@ class LRUAllocator:
         return found
 
     def take_back(self, block: tuple[int, Any]) -> None:
-        """Take the size class and the handle of a block that nobody uses any more. Safe at any
+        """Take the size class and the handle of a block that is free again. Safe at any
         moment, inside a garbage collection too.
         """
         size, handle = block
@@ -172,7 +172,7 @@ class LRUAllocator:
         LRUAllocator.on_wait(self.device, seconds)
 
     def forget_threads(self) -> None:
-        """In a forked child: whoever held the lock is gone."""
+        """In a forked child: the thread that held the lock is gone."""
         self._lock = threading.RLock()
 
     def _allocate(self, size: int, nbytes: int) -> Any:

@@ -10,8 +10,8 @@ its readers and goes on in other memory. Memory that somebody else owns may be `
 in place and never written to, so that a buffer over it goes on in other memory before its first
 write.
 
-`before_write` also counts the writes to memory that is watched: a cache of what was computed from a
-value compares the buffer's `version`.
+`before_write` also counts the writes to memory that is watched: a cache of results of a value
+compares the buffer's `version`.
 """
 
 from __future__ import annotations
@@ -296,7 +296,7 @@ class Buffer:
 
     @property
     def is_private(self) -> bool:
-        """Whether nobody but its writers here can change the memory: it is the allocator's, or of a
+        """Whether only its writers here can change the memory: it is the allocator's, or of a
         file that was mapped for reading, and was not exposed.
         """
         if (self.base or self).is_exposed:
@@ -415,7 +415,7 @@ class _Return(weakref.ref[Any]):
             self.allocator.take_back(self.block)
 
 
-# A reference that is gone calls nobody.
+# A reference that is gone calls nothing.
 _returns: dict[int, _Return] = {}
 
 

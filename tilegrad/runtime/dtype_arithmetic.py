@@ -5,7 +5,7 @@ quotient or square root of such values, computed in double and then rounded, is 
 since double has more than twice their digits. Two things need care. A fused multiply-add has an
 exact product but its sum may not fit a double; and an integer beyond 2**53 or a double may lie
 near the middle between two floats. Both are rounded to odd first: toward zero, with the last bit
-set if anything was lost. That keeps enough of what was lost for the second rounding to be right
+set if any bit was lost. The second rounding is then right
 (Boldo, Melquiond: Emulation of FMA and Correctly Rounded Sums, 2008).
 """
 

@@ -7,7 +7,7 @@ work.
 
 One mapping holds a whole object: code and read-only data, then on pages of their own what may be
 written. It is writable while it is filled and relocated, and only then executable, never both at
-once. Memory is given back with the object, so whoever calls into it keeps it.
+once. Memory is given back with the object, so a caller keeps a reference to it.
 
 Symbols that an object does not define come from a closed table given by the caller. Nothing is
 looked up in the process by name, so a kernel cannot come to depend on a library that happens to be
@@ -190,7 +190,7 @@ class _Loading:
     def arrange(self, max_slots: int) -> tuple[int, int]:
         """Give every section its offset: read-only ones, slots, a new page, writable ones.
 
-        Returns the size of everything, and of what comes before the new page.
+        Returns the size of all sections, and of those before the new page.
         """
         end = code_size = 0
         for writable in (0, _WRITE):

@@ -1,7 +1,7 @@
 """Memory of one value on several devices: a buffer for each, which has a range of its elements or
 all of them.
 
-It stands where a `Buffer` does for whoever reads a value, or asks how large it is. Kernels only
+It stands where a `Buffer` does for code that reads a value, or asks how large it is. Kernels only
 ever see the buffers of the devices.
 """
 

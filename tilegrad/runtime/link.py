@@ -120,8 +120,8 @@ def _text(table: bytes, start: int) -> str:
 
 
 def link(objects: Sequence[bytes], machine: int, base: int, table: Mapping[str, int]) -> Linked:
-    """The objects for the address `base`, a multiple of a page; `table` has the addresses of what
-    none of them defines.
+    """The objects for the address `base`, a multiple of a page; `table` has the addresses of the
+    symbols that none of them defines.
 
     Raises DataError for an object of another kind or a damaged one, DeviceError for a symbol that
     is nowhere.

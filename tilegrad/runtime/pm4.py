@@ -135,6 +135,6 @@ def wait_words(is_end: bool) -> list[int]:
 
 
 def jump_packet(address: int, words: int, signal: int) -> bytes:
-    """The packet of a queue that runs an indirect buffer of so many `words`."""
+    """The packet of a queue that runs an indirect buffer of `words` words."""
     jump = _packet(_INDIRECT_BUFFER, *_halves(address), words | _VALID)
     return _JUMP.pack(_VENDOR_HEADER, _JUMP_FORMAT, *jump, _REST, signal)

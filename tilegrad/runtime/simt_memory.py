@@ -26,7 +26,7 @@ __all__ = [
 ]  # fmt: skip
 
 
-# Stamps of elements that nobody has touched, and of those that lanes of several blocks have read.
+# Stamps of elements that no lane has touched, and of those that lanes of several blocks have read.
 _NOBODY, _BLOCKS = -1, -2
 
 
@@ -329,7 +329,7 @@ def scratch(name: str, dtype: DType, size: int) -> Memory:
 
 
 def poison(dtype: DType) -> Any:
-    """What memory holds that nobody wrote: a value that shows in results, or leaves every bound
-    as an index.
+    """The content of memory before the first write: a value that shows in results, and as an index
+    is out of bounds.
     """
     return math.nan if dtype.is_float else dtype.max

@@ -1,11 +1,11 @@
 """Kernels that do not end: who waits for a queue is told, instead of waiting for ever.
 
 A queue runs its launches in their order. After some of them it gets a *mark*, an event of the
-driver's, and whoever waits looks at the oldest one. As long as marks pass, the device works,
+driver's, and a thread that waits looks at the oldest one. As long as marks pass, the device works,
 however long the queue is. Where none passes for HANG_SECONDS, one of the kernels before the oldest
-mark has not ended: the error names them. From then on whoever waits is told soon, until that kernel
-ends after all. A driver that answers with an error says so long after the launch; then the error
-names what was launched since the last mark that has passed.
+mark has not ended: the error names them. From then on each wait raises the error soon, until that
+kernel ends after all. A driver that answers with an error says so long after the launch; then the
+error names what was launched since the last mark that has passed.
 """
 
 from __future__ import annotations
@@ -62,8 +62,8 @@ class Watchdog:
 
     @property
     def is_idle(self) -> bool:
-        """Whether all that was launched is known to have ended, so that nobody need wait. Of a
-        queue that has not answered yet nothing is known.
+        """Whether all that was launched is known to have ended, so that no wait is needed. A queue
+        that has not answered yet counts as busy.
         """
         return self._has_answered and not self._launched and not self._marks
 

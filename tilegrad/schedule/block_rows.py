@@ -11,9 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from tilegrad.ir.op import Axis, Ops
-from tilegrad.ir.queries import below_casts, loads_of
+from tilegrad.ir.queries import below_casts, loads_of, loops_of, moved_loads, trips_of
 from tilegrad.ir.uop import UOp
-from tilegrad.schedule.cost import extent_product
 from tilegrad.schedule.online_reductions import Row
 from tilegrad.target import OTHER_REGISTERS, TILES, Target
 
@@ -74,14 +73,14 @@ def slice_of_block(ast: UOp, row: Row, target: Target) -> int:
     if len(columns) != 1 or _extent(columns[0]) % _LANES:
         return 0
     if columns[0] not in ast.src[0].ranges:
-        # What the second product gives is a row of its own, which is reduced once more.
+        # The result of the second product is a row that is reduced once more.
         return 0
     passed = {load for reduction in products for load in _shared_loads(reduction, around)}
     (depth,) = filling[0].src[1:] if len(filling[0].src) == 2 else (columns[0],)
     if size := _slice_of_units(passed, row, _extent(columns[0]), _extent(depth), target):
         return size
     each = sum(
-        extent_product(load.ranges - around - row.ranges) * load.dtype.itemsize + _PADDING
+        trips_of(load.ranges - around - row.ranges) * load.dtype.itemsize + _PADDING
         for load in passed
     )
     fitting = [
@@ -123,16 +122,14 @@ def _products(nodes: Iterable[UOp]) -> list[UOp]:
     """Sums of products of two loads, or of values computed from loads."""
     reductions = [node for node in nodes if node.op is Ops.REDUCE and node.arg is Ops.ADD]
     return [
-        each for each in reductions if _terms(each) >= _LEAST_TERMS and _is_product(each.src[0])
+        each
+        for each in reductions
+        if trips_of(loops_of(each)) >= _LEAST_TERMS and _is_product(each.src[0])
     ]
 
 
 def _is_product(value: UOp) -> bool:
     return below_casts(value).op is Ops.MUL
-
-
-def _terms(reduction: UOp) -> int:
-    return extent_product(reduction.src[1:])
 
 
 def _extent(loop: UOp) -> int:
@@ -141,10 +138,7 @@ def _extent(loop: UOp) -> int:
 
 def _shares(reduction: UOp, row: UOp) -> bool:
     """Whether an operand of a product is invariant in `row`."""
-    own = set(reduction.src[1:])
-    loads = [
-        node for node in reduction.src[0].toposort() if node.op is Ops.LOAD and own & node.ranges
-    ]
+    loads = moved_loads(reduction)
     return any(row in load.ranges for load in loads) and any(
         row not in load.ranges for load in loads
     )

@@ -96,7 +96,7 @@ def gate_of_factor(reduce: UOp) -> UOp | None:
         if all(conjunct.ranges - other.ranges for conjunct in conjuncts(condition)):
             if not _is_zero(factor.substitute(_closed(condition, factor))):
                 if not factor.dtype.is_float:
-                    # Of integers `where-times` says the reverse.
+                    # For integers, the rule `where-times` is the reverse of this.
                     return None
                 factor = condition.where(factor, 0.0)
             return reduce.replace(src=(factor * other, *loops))
@@ -109,8 +109,8 @@ def _closed(condition: UOp, value: UOp) -> dict[UOp, UOp]:
     """
     return {
         load: load.other
-        for load in value.toposort()
-        if load.op is Ops.LOAD and load.is_gated and _covers(load.gate, condition)
+        for load in loads_of(value)
+        if load.is_gated and _covers(load.gate, condition)
     }
 
 
@@ -291,7 +291,7 @@ def _without(value: UOp, loop: UOp) -> UOp | None:
     picked = _picked(bound, loop)
     if picked is not None:
         inside = (picked < 0).logical_not() & (picked < extent)
-        # What they load is there inside only.
+        # Their loads are valid inside only.
         others = [
             _gated(inside, conjunct.substitute({loop: picked}), _reductions_without(conjunct, loop))
             for conjunct in bound
@@ -342,8 +342,8 @@ def _choice_of(value: UOp, loop: UOp, known: dict[UOp, UOp]) -> UOp:
         if choice.op is not Ops.WHERE:
             continue
         test, yes, no = choice.src
-        # Of a row of a matrix that is not chosen nothing is read, infinities neither: a product
-        # with one-hot rows picks.
+        # A product with one-hot rows picks: rows of the matrix that are not chosen are not read, so
+        # an infinity in them gives no NaN.
         if is_const(no, 0) and is_const(yes, 1) and _picked(conjuncts(test), loop) is not None:
             return test.where(other, UOp.const(value.dtype, 0))
     return value

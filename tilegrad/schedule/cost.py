@@ -73,8 +73,3 @@ def elements(node: UOp) -> int:
 def nbytes(node: UOp) -> int:
     """Bytes of the value in memory."""
     return elements(node) * node.dtype.itemsize
-
-
-def extent_product(ranges: Any) -> int:
-    """Iterations of nested `ranges`."""
-    return int(prod(loop.vmax + 1 for loop in ranges))

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from tilegrad.base.trace import PassRecord, trace
 from tilegrad.ir.args import KernelInfo
 from tilegrad.ir.op import Axis, Ops
+from tilegrad.ir.queries import loops_of, nodes_of
 from tilegrad.ir.ranges import slice_loop
 from tilegrad.ir.rules import simplify
 from tilegrad.ir.uop import UOp
@@ -63,7 +64,7 @@ PASSES: tuple[tuple[str, Pass], ...] = (
     # Last: only now it is known which output ranges are gone.
     ("schedule.repeats", lambda ast, outputs, target: (_with_repeats(ast, outputs), outputs)),
 )
-# Those that a kernel needs in any case; NOOPT leaves out the others.
+# Passes that a kernel needs in any case; NOOPT leaves out the others.
 _PLAIN = ("schedule.collapse", "schedule.gates", "schedule.repeats")
 
 
@@ -81,10 +82,10 @@ def finish(
             if record is not None:
                 record.append(PassRecord(name, before, ast))
     alive = ast.toposort()
-    loops = [loop for loop in raw.toposort() if loop.op is Ops.RANGE and loop.axis is Axis.REDUCE]
+    loops = [loop for loop in nodes_of(raw, Ops.RANGE) if loop.axis is Axis.REDUCE]
     gone = tuple(loop.vmax + 1 for loop in loops if loop not in alive)
     ast, order = _in_order(ast, outputs)
-    used = [node.arg for node in ast.toposort() if node.op is Ops.DEFINE_GLOBAL]
+    used = [node.arg for node in nodes_of(ast, Ops.DEFINE_GLOBAL)]
     slots = list(dict.fromkeys([0, *used]))
     ast = ast.replace(
         arg=KernelInfo(_label(ast, order, gone), tuple(loop.number for loop in order))
@@ -111,17 +112,13 @@ def _in_order(ast: UOp, outputs: Iterable[UOp]) -> tuple[UOp, list[UOp]]:
 def renumbered(ast: UOp, slots: Mapping[int, int]) -> UOp:
     """`ast` with its parameters numbered anew."""
     return ast.substitute(
-        {
-            node: node.replace(arg=slots[node.arg])
-            for node in ast.toposort()
-            if node.op is Ops.DEFINE_GLOBAL
-        }
+        {node: node.replace(arg=slots[node.arg]) for node in nodes_of(ast, Ops.DEFINE_GLOBAL)}
     )
 
 
 def _inner_ranges(ast: UOp, outputs: Iterable[UOp]) -> list[UOp]:
     taken = set(outputs)
-    return [loop for loop in ast.toposort() if loop.op is Ops.RANGE and loop not in taken]
+    return [loop for loop in nodes_of(ast, Ops.RANGE) if loop not in taken]
 
 
 def _groups(ast: UOp, inner: list[UOp]) -> list[list[UOp]]:
@@ -130,7 +127,7 @@ def _groups(ast: UOp, inner: list[UOp]) -> list[list[UOp]]:
     seen: set[UOp] = set()
     for node in ast.toposort():
         if node.op in (Ops.REDUCE, Ops.END):
-            own = [loop for loop in node.src[1:] if loop.op is Ops.RANGE and loop not in seen]
+            own = [loop for loop in loops_of(node) if loop not in seen]
             seen.update(own)
             if own:
                 # A loop nest stands before the reductions in it.
@@ -143,7 +140,7 @@ def _groups(ast: UOp, inner: list[UOp]) -> list[list[UOp]]:
 
 def _loops_inside(nest: UOp) -> set[UOp]:
     """The loops of reductions and loop nests that stand inside those of `nest`."""
-    own = {loop for loop in nest.src[1:] if loop.op is Ops.RANGE}
+    own = set(loops_of(nest))
     if nest.op is not Ops.END:
         return set()
     return {

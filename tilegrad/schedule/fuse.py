@@ -117,9 +117,10 @@ STEPS: tuple[tuple[str, Callable[[_FusionState], None]], ...] = (
     # Last: only now it is known what a kernel reads.
     ("schedule.buffers", _store_within_buffers),
 )
-"""What decides which values are stored, in this order, each with the reason for its position."""
+"""The steps that decide which values are stored, in their order, each with the reason for its
+position."""
 
-# Those that the plain plan takes.
+# Steps of the plain plan, under NOOPT.
 _PLAIN = (
     "schedule.forced", "schedule.stored_scans", "schedule.reduced", "schedule.large",
     "schedule.buffers",
@@ -170,8 +171,8 @@ def _forced(sink: UOp, nodes: list[UOp], users: dict[UOp, list[UOp]]) -> dict[UO
         for number, source in enumerate(node.src):
             is_whole = node.op in _OF_BYTES or (node.op is Ops.SCATTER_ADD and number == 0)
             is_whole &= source not in filled
-            # What rows are added to is copied in any case, from memory as it is seen by movement,
-            # or in another dtype.
+            # The table that rows are added to is copied in any case, from a view of memory or in
+            # another dtype.
             table = source.src[0] if source.op is Ops.CAST else source
             is_whole &= node.op in _OF_BYTES or base_of(table).op is not Ops.BUFFER
             if node.op in _OF_BYTES:

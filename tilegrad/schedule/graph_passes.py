@@ -33,7 +33,7 @@ __all__ = ["PASSES", "GraphDevices", "Prepared", "prepare"]
 
 @dataclass(frozen=True)
 class GraphDevices:
-    """What the passes ask of the devices of a graph: their targets, and which one a node has."""
+    """The devices of a graph, as passes see them: all targets, and the target of a node."""
 
     targets: Collection[Target]
     target_of: Callable[[UOp], Target]
@@ -127,7 +127,7 @@ PASSES: tuple[tuple[str, Pass], ...] = (
     # Last: what other passes make reads a version of memory, too.
     (_VERSIONS, lambda sink, nodes, devices: store_old_versions(sink, nodes)),
 )
-# Those that a graph needs in any case; NOOPT leaves out the others.
+# Passes that a graph needs in any case; NOOPT leaves out the others.
 _PLAIN = ("schedule.empty", "schedule.exact_sums", _VERSIONS)
 
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from tilegrad.ir.op import Axis, Ops
+from tilegrad.ir.queries import trips_of
 from tilegrad.ir.ranges import slice_loop
 from tilegrad.ir.rules import simplify
 from tilegrad.ir.uop import UOp, prod, toposort
@@ -19,7 +20,6 @@ from tilegrad.schedule.cost import (
     MOST_INSTRUCTIONS,
     TargetOf,
     elements,
-    extent_product,
     flops_of,
     instructions_of,
     nbytes,
@@ -203,7 +203,7 @@ def _can_join(
     if not all(shared <= other or other <= shared for other in fusion.outer.get(kernel, [])):
         return fusion.stored[value]
     work = max(elements(kernel), elements(_widest_below(value, fusion)))
-    parallel = extent_product([at for at in read_at if at not in builder.running])
+    parallel = trips_of([at for at in read_at if at not in builder.running])
     # A block of lanes works on a row of its own.
     least = _SMALL * parallel if target.has_locals else _SMALL
     if parallel < _least_parallel(target) and work > least:
@@ -229,7 +229,7 @@ def _inline_rows(
     if builder.size > _LARGEST:
         return None
     axes = find_scratch_axes(value, builder.reads.get(value, []), outputs)
-    if axes is None or extent_product(axes.outer) < _least_parallel(target):
+    if axes is None or trips_of(axes.outer) < _least_parallel(target):
         return None
     shared = frozenset(outputs.index(at) for at in axes.outer)
     if not all(shared <= other or other <= shared for other in fusion.outer.get(kernel, [])):

@@ -12,9 +12,8 @@ from dataclasses import dataclass
 
 from tilegrad.ir.args import KernelInfo
 from tilegrad.ir.op import Ops
-from tilegrad.ir.queries import loads_of, nodes_of, reductions_of
+from tilegrad.ir.queries import loads_of, loop_ranks, nodes_of, reductions_of, trips_of
 from tilegrad.ir.uop import UOp
-from tilegrad.schedule.cost import extent_product
 
 __all__ = [
     "MOST_BUFFERS",
@@ -129,7 +128,7 @@ def _may_reduce_together(a: UOp, b: UOp, ranges: list[UOp]) -> bool:
     mine, others = set(loads_of(a)), set(loads_of(b)) - _beside_reductions(b, a)
     if any(load.src[0] in written for load in mine | others):
         return False
-    sizes = [{load: extent_product(load.ranges) for load in loads} for loads in (mine, others)]
+    sizes = [{load: trips_of(load.ranges) for load in loads} for loads in (mine, others)]
     shared = sum(size for load, size in sizes[0].items() if load in others)
     return 2 * shared > min(sum(each.values()) for each in sizes) and not any(
         _reuses(each, ranges) for each in sizes
@@ -138,8 +137,8 @@ def _may_reduce_together(a: UOp, b: UOp, ranges: list[UOp]) -> bool:
 
 def _reuses(loads: Iterable[UOp], ranges: Sequence[UOp]) -> bool:
     """Whether each element of the largest of the `loads` is read often."""
-    most = max((extent_product(load.ranges) for load in loads), default=0)
-    return extent_product(ranges) > _MOST_USES * most
+    most = max((trips_of(load.ranges) for load in loads), default=0)
+    return trips_of(ranges) > _MOST_USES * most
 
 
 def _beside_reductions(b: UOp, a: UOp) -> set[UOp]:
@@ -154,7 +153,7 @@ def _beside_reductions(b: UOp, a: UOp) -> set[UOp]:
 
 def kernel_ranges(ast: UOp) -> list[UOp]:
     """The ranges of a kernel, in its order."""
-    position = {number: rank for rank, number in enumerate(ast.arg.order)}
+    position = loop_ranks(ast)
     found = nodes_of(ast, Ops.RANGE)
     return sorted(found, key=lambda node: position[node.number])
 

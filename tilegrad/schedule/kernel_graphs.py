@@ -65,10 +65,10 @@ def ravel(index: Index, shape: tuple[Any, ...]) -> UOp:
 
 def _tracked(node: UOp, is_stored: Callable[[UOp], bool]) -> tuple[UOp, ShapeTracker] | None:
     """The memory below a maximal chain of movement ops, and the chain as one tracker. None over
-    computed values, padded ones that are stored because the chain is too long among them. Memory of
-    a symbolic shape has the strides of its largest sizes, so such chains are resolved op by op.
+    computed values, also over padded ones that are stored because the chain is too long.
 
-    Memory of a symbolic shape has the strides of its largest sizes, so such chains go op by op.
+    Memory of a symbolic shape has the strides of its largest sizes, so such chains are resolved op
+    by op.
     """
     chain: list[UOp] = []
     while node.op.is_movement and not (node.op is Ops.PAD and is_stored(node)):
@@ -271,7 +271,7 @@ class KernelBuilder:
         picked = yield rows, index[:depth], valid
         named = TRUE
         if picked.op is Ops.WHERE and picked.src[2].op is Ops.CONST and picked.src[2].arg < 0:
-            # Of several indices: the sum of their positions, where each is inside its axis.
+            # Several indices: the sum of their positions, where each is inside its axis.
             named, picked = picked.src[:2]
         row = simplify(picked.cast(dtypes.index))
         inside = simplify(named & (row < 0).logical_not() & (row < table.shape[0]))
@@ -282,8 +282,8 @@ class KernelBuilder:
         if valid is TRUE:
             return pointer.load(position, dtype=node.dtype)
         position = simplify_under(position, valid, final=True)
-        # What lies inside anyway needs no gate: one would make the element seem to depend on
-        # everything that the condition names.
+        # A position that is always inside needs no gate: the element would seem to depend on all
+        # ranges of the condition.
         if _is_inside(pointer, position, node):
             return pointer.load(position, dtype=node.dtype)
         return pointer.load(position, UOp.const(node.dtype, 0), valid, dtype=node.dtype)

@@ -14,6 +14,7 @@ from tilegrad.base.dtype import DType
 from tilegrad.base.trace import PassRecord, trace
 from tilegrad.ir.lengths import extent_of
 from tilegrad.ir.op import Axis, Ops
+from tilegrad.ir.queries import nodes_of
 from tilegrad.ir.rules import simplify
 from tilegrad.ir.uop import UOp, toposort
 from tilegrad.schedule.cost import elements
@@ -91,7 +92,7 @@ class KernelItems:
         self.finished: dict[tuple[UOp, tuple[UOp, ...], str], tuple[UOp, list[int]]] = {}
         # Kernels by what they compute.
         self.made: dict[Hashable, _Made] = {}
-        # Those whose slices may begin elsewhere, by what they compute but for that.
+        # Kernels whose slices may begin elsewhere, by what they compute apart from that.
         self.movable: dict[Hashable, tuple[_Made, OffsetRegion]] = {}
         for node in self.nodes:
             if node.op is Ops.BUFFER:
@@ -150,14 +151,14 @@ class KernelItems:
                 self.movable[free_key] = found, free
 
     def _made_of(self, region: KernelRegion, numbers: dict[int, int], target: int) -> _Made | None:
-        """The kernel that was built last, for regions that are equal to its own; None where what
-        it reads is no part of its region.
+        """The kernel that was built last, for regions that are equal to its own; None where it
+        reads something outside of its region.
         """
         item = self.items[-1]
         assert item.ast is not None
         position = {each: number for number, each in enumerate(region.nodes)}
         numbers[target] = -1
-        # What is read in more ways than the region says has a kernel of its own.
+        # A value that is read in more ways than the region says has a kernel of its own.
         is_known = all(read in numbers for read in item.reads)
         if not is_known or not all(each in position for each in item.needs):
             return None
@@ -213,7 +214,7 @@ class KernelItems:
         in_scratch = self.fusion.in_scratch.get(node, {})
 
         def is_read(each: UOp) -> bool:
-            # What is in scratch is computed here, though other kernels read it from memory.
+            # A value in scratch is computed here, though other kernels read it from memory.
             return (
                 each in self.fusion.stored
                 and each not in in_scratch
@@ -263,7 +264,7 @@ class KernelItems:
             raw = simplify(raw.substitute(self.fitting))
             outputs = [loop.substitute(self.fitting) for loop in outputs]
         self._note_index(node, raw, builder)
-        used = [node.arg for node in raw.toposort() if node.op is Ops.DEFINE_GLOBAL]
+        used = [node.arg for node in nodes_of(raw, Ops.DEFINE_GLOBAL)]
         buffers = list(dict.fromkeys([target, *used]))
         canonical = renumbered(raw, {buffer: slot for slot, buffer in enumerate(buffers)})
         canonical, draws = with_own_draws(canonical, self.draws)

@@ -92,7 +92,7 @@ def _over_the_limit(
     found: dict[UOp, Reason] = {}
     reads: dict[UOp, dict[UOp, int]] = {}
     for node, target in targets.items():
-        # What is not stored is on the way to one result, whose size is not known here.
+        # A value that is not stored belongs to one result, whose size is not known here.
         own = _bindings(node, target) if node in stored else 1
         while True:
             needed: dict[UOp, int] = {}
@@ -143,7 +143,7 @@ class _NodeSteps:
             stored, it would take more memory than all else.
         level: the steps that it counts for in depth.
         own: its instructions.
-        way: for what reads elsewhere than it is read, a number for that.
+        way: for a node that reads its source at other positions, a number for that change.
     """
 
     def __init__(self, nodes: list[UOp], target_of: TargetOf):

@@ -20,7 +20,7 @@ from tilegrad.base.dtype import DType
 from tilegrad.ir.args import STEP, BufferArg, LoopArg
 from tilegrad.ir.movement import reshape, shaped, shrink
 from tilegrad.ir.op import Ops
-from tilegrad.ir.queries import below_reshapes
+from tilegrad.ir.queries import below_reshapes, nodes_of
 from tilegrad.ir.uop import UOp, prod, toposort
 
 __all__ = ["Loop", "carries_of", "memory_below", "sources_of", "step_of"]
@@ -132,7 +132,7 @@ def step_of(
     count = len(arg.body.src)
     before = [output - count for output in written if output >= count]
     found = {number: value_of(number) for number in sorted({*sources_of(arg, written), *before})}
-    own = {node: -1 - node.arg.slot for node in arg.body.toposort() if node.op is Ops.BUFFER}
+    own = {node: -1 - node.arg.slot for node in nodes_of(arg.body, Ops.BUFFER)}
     made = {leaf: shaped(found[n], leaf.shape) for leaf, n in own.items() if n in found}
     targets: dict[int, UOp] = {}
     stacks: dict[int, UOp] = {}
@@ -164,8 +164,9 @@ def _values(
     stacks: Mapping[int, UOp],
     step: UOp,
 ) -> dict[int, UOp]:
-    """Make the nodes of the step's `outputs` over the leaves in `made`. What is in memory anyway is
-    written to the row of its stack and read there; gives the assignments that do.
+    """Make the nodes of the step's `outputs` over the leaves in `made`. A value that
+    is stored anyway is written to the row of its stack, and read there. Returns the assignments
+    that write rows.
 
     before   ASSIGN(row, SUM(x)), ASSIGN(next, f(SUM(x)))
     after    ASSIGN(row, SUM(x)), ASSIGN(next, f(row))

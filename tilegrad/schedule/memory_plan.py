@@ -90,9 +90,9 @@ def _slots(
 
 
 class _Placed:
-    """The buffers that have an offset, by spans of steps: of those that live shortly, few are
-    looked at to place another. Those that live long, as what a recurrent network leaves for its
-    gradients, are in many spans; then all are looked at once.
+    """The buffers that have an offset, by spans of steps. A buffer that lives shortly is in few
+    spans, so few others are compared to place it. One that lives long, as the states of a recurrent
+    network for its gradients, is in many spans; then all buffers are compared once.
     """
 
     def __init__(self) -> None:

@@ -20,9 +20,9 @@ from tilegrad.schedule.region import KernelRegion
 
 __all__ = ["OffsetRegion", "at_offsets", "split_index", "without_offsets"]
 
-# What of one element is made of it alone.
+# Ops whose element depends on the same element of the source alone.
 _SAME_ELEMENT = (Ops.CAST, Ops.BITCAST, Ops.DETACH)
-# What may stand above a constant that is the same everywhere.
+# Ops of a constant that give the same constant everywhere.
 _OF_CONSTANTS = (Ops.RESHAPE, Ops.EXPAND, Ops.PERMUTE, Ops.SHRINK, Ops.FLIP)
 
 

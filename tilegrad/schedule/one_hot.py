@@ -75,7 +75,8 @@ def _chosen(flags: UOp) -> tuple[UOp, Axes, int] | None:
 
 
 def _below(node: UOp, axes: Axes) -> tuple[UOp, Axes]:
-    """What `node` repeats, permutes or casts, and the axes of it along which `axes` run."""
+    """The value below the repeats, permutes and casts of `node`, and the axes of it along which
+    `axes` run."""
     while True:
         source = node.src[0] if node.src else node
         if node.op is Ops.CAST and (node.dtype.is_float or source.dtype is dtypes.bool):

@@ -79,7 +79,7 @@ class _Order:
         self.items, self.buffers, self.memory = items, buffers, memory
         self.before: list[set[int]] = []
         self.versions = Versions(item.value for item in items if item.value.op is Ops.ASSIGN)
-        # Who writes to a buffer that was there before, and the position of each assignment.
+        # By buffer from before: the items that write to it; and the position of each assignment.
         self.writers: dict[int, list[int]] = {}
         self.position_of: dict[UOp, int] = {}
         for position, item in enumerate(items):
@@ -144,8 +144,8 @@ class _Order:
         return sorted(found)
 
     def nearest_writers(self, item: UnorderedItem, written: int) -> Sequence[int]:
-        """The writers of the buffer `written`. Of a chain of versions: the writer of the version
-        that an item reads, and the next one.
+        """The writers of the buffer `written`. If its versions are a chain, only the writer of the
+        version that an item reads, and the next one.
         """
         writers = self.writers.get(written, ())
         if len(writers) < 3 or not self.versions.are_a_chain:
@@ -323,7 +323,7 @@ def join_items(
 
 
 class _JoiningFacts:
-    """What is asked of a kernel each time that another one may join it, found once."""
+    """Facts of kernels that each attempt to join them needs, found once."""
 
     def __init__(self) -> None:
         self._reduces: dict[UOp, bool] = {}

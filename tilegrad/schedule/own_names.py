@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from tilegrad.ir.op import Ops
+from tilegrad.ir.queries import nodes_of
 from tilegrad.ir.slices import offset_number, renamed
 from tilegrad.ir.uop import UOp
 from tilegrad.schedule.random_words import random_variables
@@ -28,11 +29,7 @@ def with_own_offsets(ast: UOp) -> tuple[UOp, tuple[str, ...]]:
     """A kernel with the offsets of its slices, and the numbers that change, numbered from 0, and
     their names in the graph: kernels over slices at other offsets are one.
     """
-    found = [
-        node
-        for node in ast.toposort()
-        if node.op is Ops.DEFINE_VAR and offset_number(node.name) is not None
-    ]
+    found = [node for node in nodes_of(ast, Ops.DEFINE_VAR) if offset_number(node.name) is not None]
     if not found:
         return ast, ()
     own = {

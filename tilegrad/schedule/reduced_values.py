@@ -242,7 +242,7 @@ def _meeting(
 def _keeps(user: UOp, size: int) -> bool:
     if user.op is Ops.SINK:
         return False
-    # What is cut off, as the gradient of a padding, need not be computed.
+    # Elements that are cut off, as the gradient of a padding, need not be computed.
     if user.op is Ops.SHRINK:
         return True
     is_step = user.op.is_alu or user.op in (Ops.CAST, Ops.RESHAPE, Ops.PERMUTE)

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 from tilegrad.base.dtype import DType
 from tilegrad.ir.op import Ops
+from tilegrad.ir.queries import nodes_of
 from tilegrad.ir.slices import offset_number, renamed
 from tilegrad.ir.uop import UOp, toposort
 
@@ -92,9 +93,7 @@ def _own_size(size: Any, variables: dict[UOp, UOp]) -> Any:
     if not isinstance(size, UOp) or size.op is Ops.CONST:
         return size
     found = [
-        node
-        for node in size.toposort()
-        if node.op is Ops.DEFINE_VAR and offset_number(node.name) is not None
+        node for node in nodes_of(size, Ops.DEFINE_VAR) if offset_number(node.name) is not None
     ]
     for node in found:
         if node not in variables:

@@ -17,11 +17,11 @@ from typing import NamedTuple
 
 from tilegrad.base.dtype import dtypes
 from tilegrad.ir.op import Axis, Ops
-from tilegrad.ir.queries import bytes_of, loads_of
+from tilegrad.ir.queries import bytes_of, iterations_of, loads_of, moved_loads, trips_of
 from tilegrad.ir.rules import terms_of
 from tilegrad.ir.uop import UOp, toposort
 from tilegrad.schedule.block_rows import is_worth_slicing, slice_of_block
-from tilegrad.schedule.cost import WORTH_A_KERNEL, extent_product, nbytes
+from tilegrad.schedule.cost import WORTH_A_KERNEL, nbytes
 from tilegrad.schedule.online_reductions import longest_row, reduce_online
 from tilegrad.target import Target
 
@@ -120,9 +120,9 @@ def is_worth_materialising(
         if row.vmax + 1 < 4 * _ROWS or not all(invariant):
             continue
         passed = {load: _reach(load, axes.outer) for found in invariant for load in found}
-        apart = extent_product(axes.outer) // (row.vmax + 1)
+        apart = trips_of(axes.outer) // (row.vmax + 1)
         chunks = target.threads if apart < target.threads // 2 else 1
-        steps = sum(_steps(each) / (2 * target.lanes_of(each.dtype)) for each in reductions)
+        steps = sum(iterations_of(each) / (2 * target.lanes_of(each.dtype)) for each in reductions)
         packed = _PACKED * (chunks - 1) * sum(passed.values())
         lost = _LOST * steps + packed + row_bytes * _byte_cycles(row_bytes, target)
         nearer = sum(count * load.dtype.itemsize for load, count in passed.items())
@@ -147,13 +147,9 @@ def slice_rows(ast: UOp, target: Target) -> UOp | None:
     around = {loop for memory in row.memories for loop in memory.src}
     # What all rows read, for each position in the row.
     passed = {
-        node
-        for node in ast.toposort()
-        if node.op is Ops.LOAD and node.ranges & row.ranges and not around <= node.ranges
+        node for node in loads_of(ast) if node.ranges & row.ranges and not around <= node.ranges
     }
-    each = sum(
-        extent_product(load.ranges - around - row.ranges) * load.dtype.itemsize for load in passed
-    )
+    each = sum(trips_of(load.ranges - around - row.ranges) * load.dtype.itemsize for load in passed)
     rows = _ROWS * row.nbytes
     if 2 * row.length * rows <= second and row.length * each <= _PASSED_OVER * second:
         return None
@@ -198,16 +194,12 @@ def _in_rows(element: UOp, reductions: list[UOp], axes: ScratchAxes, inlinable: 
 
 def _nbytes(element: UOp) -> int:
     """Bytes of the values that `element` has in all iterations of its ranges."""
-    return extent_product(element.ranges) * element.dtype.itemsize
-
-
-def _steps(reduction: UOp) -> int:
-    return extent_product({*reduction.ranges, *reduction.src[1:]})
+    return trips_of(element.ranges) * element.dtype.itemsize
 
 
 def _heavy(reductions: list[UOp]) -> list[UOp]:
     """The reductions that do most of the work, if it is enough for a tile."""
-    steps = {reduction: _steps(reduction) for reduction in reductions}
+    steps = {reduction: iterations_of(reduction) for reduction in reductions}
     most = max(steps.values(), default=0)
     if most < WORTH_A_KERNEL:
         return []
@@ -218,12 +210,7 @@ def _invariant_loads(reduction: UOp, row: UOp, target: Target) -> list[UOp]:
     """The loads that a tile of `row` by lanes of another range does once for all its rows; none
     where the reduction has no such tile.
     """
-    reduced = set(reduction.src[1:])
-    loads = [
-        node
-        for node in reduction.src[0].toposort()
-        if node.op is Ops.LOAD and reduced & node.ranges
-    ]
+    loads = moved_loads(reduction)
     varying = [load for load in loads if row in load.ranges]
     invariant = [load for load in loads if row not in load.ranges]
     lanes = target.lanes_of(reduction.dtype)
@@ -242,7 +229,7 @@ def _invariant_loads(reduction: UOp, row: UOp, target: Target) -> list[UOp]:
 
 def _reach(load: UOp, outer: Iterable[UOp]) -> int:
     """Elements that are loaded within one iteration of the ranges `outer`."""
-    return extent_product(load.ranges.difference(outer))
+    return trips_of(load.ranges.difference(outer))
 
 
 def _has_dot_unit(reduction: UOp, target: Target) -> bool:

@@ -294,12 +294,12 @@ class Shards:
         return found
 
     def _slice_for(self, node: UOp, placement: Placement, number: int) -> UOp:
-        """What device `number` has of `node` under `placement`, on that device."""
+        """The shard of `node` on device `number` under `placement`."""
         own = self.placements.get(node)
         if own is None:
             value = self.plain[node]
             if self._is_long(value):
-                # Two devices that compute it would share what it is made of.
+                # Two devices that compute it would share its sources.
                 owner, *_ = placement.devices
                 value = UOp(Ops.CONTIGUOUS, value.dtype, (value,), owner)
                 return copied(cut(value, placement, number), placement.devices[number])

@@ -13,10 +13,10 @@ from typing import NamedTuple
 from tilegrad.base.dtype import dtypes
 from tilegrad.ir.neutral import is_always
 from tilegrad.ir.op import Axis, Ops
-from tilegrad.ir.queries import next_number
+from tilegrad.ir.queries import loads_of, loops_of, next_number, trips_of
 from tilegrad.ir.ranges import pad_range, replace_ranges
 from tilegrad.ir.rules import simplify, terms_of
-from tilegrad.ir.uop import UOp, prod
+from tilegrad.ir.uop import UOp
 
 __all__ = ["split_strided"]
 
@@ -90,7 +90,7 @@ def _find(ast: UOp, order: Sequence[UOp]) -> _Strided | None:
         reductions = [node for node in nodes if node.op is Ops.REDUCE and found.reduce in node.src]
         if reductions and all(
             node.arg is Ops.ADD
-            and (_steps(node) >= _LONG or _is_worthy(node, found))
+            and (trips_of(loops_of(node)) >= _LONG or _is_worthy(node, found))
             and is_always(simplify(node.src[0], closed), 0)
             for node in reductions
         ):
@@ -100,14 +100,14 @@ def _find(ast: UOp, order: Sequence[UOp]) -> _Strided | None:
 
 def _is_worthy(reduce: UOp, strided: _Strided) -> bool:
     """Whether the remainders of a short reduction have several terms, and no weights."""
-    loads = (node for node in reduce.toposort() if node.op is Ops.LOAD)
+    loads = loads_of(reduce)
     return strided.reduce.vmax >= strided.stride and all(
         strided.loop in load.ranges for load in loads if strided.reduce in load.ranges
     )
 
 
 def _read(condition: UOp, order: Sequence[UOp]) -> _Strided | None:
-    """What a comparison of a remainder with 1 says, if it is about an output and a reduction."""
+    """A comparison of a remainder with 1, if it is about an output loop and a reduce loop."""
     if condition.op is not Ops.CMPLT or condition.src[0].op is not Ops.FLOORMOD:
         return None
     (total, by), limit = condition.src[0].src, condition.src[1]
@@ -124,7 +124,3 @@ def _read(condition: UOp, order: Sequence[UOp]) -> _Strided | None:
     if any(each.src[0].op is not Ops.CONST for each in (loop, reduce)) or loop.vmax < by.arg:
         return None
     return _Strided(condition, loop, reduce, int(by.arg))
-
-
-def _steps(reduce: UOp) -> int:
-    return int(prod(each.vmax + 1 for each in reduce.src[1:]))

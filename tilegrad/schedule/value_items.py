@@ -28,7 +28,7 @@ class ValueItems(KernelItems):
     def add_all(self) -> None:
         """Make the items, in the order of the stored values."""
         self.direct = {} if self.plain else direct_copies(self.nodes)
-        # What assignments leave, as a view of memory itself: as if nothing had been written.
+        # By assignment: its result as a view of memory, as if nothing had been written.
         self.bare: dict[UOp, UOp] = {}
         for node in list(self.fusion.stored):
             self._add_value(node)
@@ -67,7 +67,7 @@ class ValueItems(KernelItems):
             self.add_kernel(node, node, self.memory[node])
 
     def _add_call(self, node: UOp, step: UOp) -> None:
-        """What is no kernel of ours: a copy, or a function of the user's. It makes `node`."""
+        """Add a step that is no kernel: a copy, or a function of the user's. It makes `node`."""
         sources = [below_reshapes(source) for source in step.src]
         reads = [self.memory[source] for source in sources]
         item = UnorderedItem(node, self.device[node], self.memory[node], reads, sources)

@@ -51,7 +51,7 @@ class Versions:
             self.are_a_chain &= self._after.setdefault(before, assign) is assign
 
     def first(self, assign: UOp) -> UOp:
-        """What the memory was before all of them."""
+        """The memory's version before all of them."""
         return self._first[assign]
 
     def after(self, version: UOp) -> UOp | None:

@@ -26,7 +26,7 @@ class Counts:
         unit_products: multiply-adds of a warp by one matrix instruction, of operands of 16 bits.
         copies: of a lane from global to shared memory that go on at the same time.
         lanes: of a block.
-        grid: blocks along each axis of the launch, of which the first is the fastest.
+        grid: blocks along each axis of the launch, the fastest first.
         strips: of each memory, the axes of the grid that its accesses depend on, and the distinct
             bytes that a block touches.
     """
@@ -52,7 +52,7 @@ class Counts:
 
     @property
     def sector_use(self) -> float:
-        """The share of what moved that a lane asked for."""
+        """The share of the moved bytes that lanes asked for."""
         return self.used_bytes / self.moved_bytes if self.sectors else 1.0
 
     def distinct_bytes(self, together: int) -> int:

@@ -79,10 +79,11 @@ def _loop_of(
 
 
 def innermost(listing: str, of_block: float = 0.0, warps: int = 1) -> tuple[dict[str, int], float]:
-    """By name, the instructions between the nearest label and a branch back to it: of the longest
-    such loop that holds no other. Of a loop that the compiler has unrolled as a whole, those from
-    where lanes first wait for each other to the last product. And their products (`Compiled`), of
-    which an instruction that one lane has for a block of so many warps has `of_block`.
+    """The instructions of the longest innermost loop, by name, and their products (`Compiled`).
+
+    A loop lies between a label and a branch back to it. Of a loop that the compiler has unrolled as
+    a whole, the instructions between the first wait of the lanes and the last product count. An
+    instruction that one lane executes for a block of `warps` warps has `of_block` products.
     """
     labels: dict[str, int] = {}
     names: list[str] = []

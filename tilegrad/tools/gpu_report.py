@@ -293,8 +293,8 @@ def conflicts(accesses: Sequence[tuple[int, int, int]]) -> int:
 
 
 def instructions(program: Sequence[UOp]) -> dict[str, int]:
-    """How many instructions of each kind a lane executes; of a loop that one lane goes through by
-    itself, its share of what one warp executes, but all products.
+    """Instructions that a lane executes, by kind. Of a loop that one lane runs alone, a warp's
+    share counts, but all products.
     """
     found: Counter[str] = Counter()
     times = [1]

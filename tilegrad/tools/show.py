@@ -6,10 +6,10 @@ that was saved.
     print(run_scheduled("script.py", "schedule.channels")[0])
 
 The states of a graph are the passes of `schedule.graph_passes`, and the steps of `schedule.fuse`,
-after each of which a text says what is stored. The states of a kernel in their order: `optimize`,
+each with a text that lists the stored values. The states of a kernel in their order: `optimize`,
 the kernel after its Opts; each pass of `lower.PASSES`, from `lower.linearize` on as instructions in
-a row; `render`, the source of the last; `assembly`, of a device whose compiler is LLVM, what that
-makes of it. All but the last two are text that parses back, and `replay` takes it up. A pass may be
+a row; `render`, the source of the last; `assembly`, the machine code of a device whose compiler is
+LLVM. All but the last two are text that parses back, and `replay` takes it up. A pass may be
 named without its stage: `linearize`.
 """
 

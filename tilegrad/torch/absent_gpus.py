@@ -10,8 +10,13 @@ from typing import Any, NoReturn
 
 from tilegrad.base.errors import DeviceError
 from tilegrad.torch.absent_hints import refusing
+from tilegrad.torch.random import manual_seed
 
-__all__ = ["Event", "NoGPUError", "Stream", "or_refusing"]
+__all__ = [
+    "Event", "NoGPUError", "Stream", "device_count", "empty_cache", "is_available",
+    "manual_seed_all", "max_memory_allocated", "memory_allocated", "memory_reserved", "or_refusing",
+    "synchronize",
+]  # fmt: skip
 
 
 class NoGPUError(DeviceError, AssertionError):
@@ -81,3 +86,37 @@ def _class(name: str) -> type:
 
 # Of all kinds of GPU.
 Event, Stream = _class("torch.Event"), _class("torch.Stream")
+
+
+# The functions of `torch.mps` and `torch.xpu`, for GPUs that are never there.
+
+
+def is_available() -> bool:
+    """False: no tensor is on `mps` or `xpu`."""
+    return False
+
+
+def device_count() -> int:
+    """None of them."""
+    return 0
+
+
+def manual_seed_all(seed: int) -> None:
+    """As `manual_seed`."""
+    manual_seed(seed)
+
+
+def empty_cache() -> None:
+    """Nothing: no memory is held."""
+
+
+def memory_allocated(device: Any = None) -> int:
+    """The bytes that tensors hold: 0."""
+    return 0
+
+
+max_memory_allocated = memory_reserved = memory_allocated
+
+
+def synchronize(device: Any = None) -> None:
+    """Nothing to wait for."""

@@ -83,6 +83,7 @@ class Complex(ComplexAxes):
         return made
 
     def __mul__(self, other: Any) -> Self:
+        """The product with a number, or with numbers of a shape that broadcasts."""
         if isinstance(other, (int, float)):
             return type(self)(self.pair * other)
         a, b = self.real, self.imag
@@ -92,6 +93,9 @@ class Complex(ComplexAxes):
     __rmul__ = __mul__
 
     def __truediv__(self, other: Any) -> Self:
+        """The quotient by a number, or by numbers of a shape that broadcasts; infinite or NaN where
+        that is 0.
+        """
         if isinstance(other, (int, float)):
             return type(self)(self.pair / other)
         if not isinstance(other, (Complex, OurTensor)):
@@ -121,6 +125,7 @@ class Complex(ComplexAxes):
         return type(self)(tensor([number.real, number.imag], dtype=self.pair.dtype))
 
     def __matmul__(self, other: Any) -> Self:
+        """The matrix product of (..., n, k) and (..., k, m), or of vectors, as of real tensors."""
         c, d = _real_and_imaginary(other, self)
         a, b = self.real, self.imag
         return self._with(a @ c - b @ d, a @ d + b @ c)
@@ -130,6 +135,7 @@ class Complex(ComplexAxes):
         return made
 
     def __pow__(self, exponent: Any) -> Self:
+        """The power by a number, or by numbers of a shape that broadcasts: the principal value."""
         if isinstance(exponent, int) and 0 <= exponent <= _MOST_PRODUCTS:
             made = self._with(self.real.ones_like(), self.real.zeros_like())
             for _ in range(exponent):

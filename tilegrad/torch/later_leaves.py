@@ -15,6 +15,7 @@ import sys
 from typing import Any
 
 from tilegrad.base.config import gradients
+from tilegrad.base.references import ONE_ATTRIBUTE_AND_LOCAL
 from tilegrad.engine.run.run import current_recording
 from tilegrad.ir.op import Ops
 from tilegrad.tensor.handle.aliases import hold, is_alone
@@ -34,7 +35,7 @@ def leave_earlier_results(tensor: Any) -> None:
     made = tensor._node if tensor._call is None else tensor._call
     if tensor._call is None and made.is_constant:
         return
-    if sys.getrefcount(made) <= _ONE and not _was_read(tensor):
+    if sys.getrefcount(made) <= ONE_ATTRIBUTE_AND_LOCAL and not _was_read(tensor):
         return
     del made
     if is_alone(tensor):
@@ -56,16 +57,3 @@ def _was_read(tensor: Any) -> bool:
     node = tensor.uop
     base = base_of(node)
     return (base.op is Ops.COPY and base.stored is not None) or is_in_others(node)
-
-
-def _references_of_one() -> int:
-    """What the count is of a node, or a call, that nothing but its tensor has, seen from above."""
-
-    class Probe:
-        made = object()
-
-    made = Probe.made
-    return sys.getrefcount(made)
-
-
-_ONE = _references_of_one()

@@ -96,7 +96,7 @@ def _position(location: tuple[str, int]) -> str:
 
 
 class PageServer(HTTPServer):
-    """Serves a `Page` on a port of this machine, to nobody else. Threads are not needed, and could
+    """Serves a `Page` on a port of this machine, and to no other. Threads are not needed, and could
     not be started any more when the program has ended.
 
     Raises DeviceError where neither the port nor the next ones are free.

@@ -32,7 +32,7 @@ __all__ = ["answer", "main"]
 
 # How long a helper waits for the next kernel.
 _IDLE_S = 10.0
-# By how much one that nobody waits for is nicer: a busy core gives it a tenth of its time.
+# The niceness of a background process: a busy core gives it a tenth of its time.
 _BEHIND = 10
 
 

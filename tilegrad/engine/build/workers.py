@@ -149,7 +149,7 @@ class _SharedJobs:
 class Helper:
     """A process that makes kernels, and the thread that gives it jobs and takes what it made. It
     rehearses if there is time before the first job (engine.build.rehearsal). One that `is_behind`
-    works for nobody who waits, and leaves the cores to others.
+    works in the background, and leaves the cores to others.
 
     Raises OSError where no process can be started.
     """
@@ -353,7 +353,7 @@ def look_ahead(graph: UOp, device: str) -> None:
 
 
 def behind() -> Helpers:
-    """A process for kernels that nobody waits for; none where none can be started."""
+    """A background process for kernels; none where none can be started."""
     with _changes:
         _behind[:] = [helper for helper in _behind if not helper.has_ended]
         with contextlib.suppress(OSError):

@@ -187,7 +187,7 @@ def _make(graph: Graph, needed_later: Sequence[int], *, is_short: bool) -> Plan:
     }
     targets = {name: Device[name].target for name in names}
     preload.finish()
-    # Before the first import of the compiler, which takes as long as what is prepared.
+    # Start before the first import of the compiler: that takes as long as the preparations.
     with _helpers(graph) as helpers, _prepared(names):
         from tilegrad.ir.definition import Stage
         from tilegrad.ir.spec import verify

@@ -14,6 +14,7 @@ from typing import Any
 from tilegrad.base.dtype import dtypes
 from tilegrad.ir.lengths import Terms, is_length, terms_of
 from tilegrad.ir.op import Ops
+from tilegrad.ir.queries import loops_of, nodes_of
 from tilegrad.ir.sizes import highest, tidy
 from tilegrad.ir.uop import UOp, element_of, prod, sint, toposort
 
@@ -32,7 +33,7 @@ def estimate_lengths(ast: UOp) -> tuple[Terms, Terms] | None:
     """As `estimate`, by the lengths in the kernel's sizes; None where there are none, or where
     sizes are no sums and products of them.
     """
-    extents = [node.src[0] for node in ast.toposort() if node.op is Ops.RANGE]
+    extents = [node.src[0] for node in nodes_of(ast, Ops.RANGE)]
     if not any(map(is_length, extents)):
         return None
     found = _count(ast, lambda size: size if is_length(size) else int(size.vmax))
@@ -51,9 +52,7 @@ def _count(ast: UOp, extent: Callable[[UOp], sint]) -> tuple[Any, Any]:
         if node in counted:
             loops = _iterations(node.ranges, extent)
             if node.op is Ops.REDUCE:
-                reduced = _iterations(
-                    frozenset(loop for loop in node.src[1:] if loop.op is Ops.RANGE), extent
-                )
+                reduced = _iterations(frozenset(loops_of(node)), extent)
                 ops += loops * reduced
             else:
                 ops += loops * (2 if node.op is Ops.MULACC else 1)

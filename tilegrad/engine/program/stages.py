@@ -122,8 +122,8 @@ def _short_program(started: UOp, target: Target) -> tuple[Shaped, list[UOp]] | N
 
 
 def _choices(started: UOp, target: Target, opts: Sequence[Opt] | None) -> Iterator[UOp]:
-    """The kernel after `opts`, or in the heuristic's shape, and in shapes that unroll less. What is
-    tried for them is in no record.
+    """The kernel after `opts`, or in the heuristic's shape, and in shapes that unroll less. The
+    trace does not record the attempts.
     """
     if opts is None and not config.NOOPT:
         for each in (target, replace(target, registers=target.registers // 4)):

@@ -1,8 +1,8 @@
 """Straight-line code for graphs that come again and again.
 
 A request is one walk over a graph, which numbers the nodes and makes the signature (`request`
-beside this file). Of a graph that has run a few times both are known, so it is compared with what
-they were by a function that is written for it and has no loop. For `x * 0.1 + y`:
+beside this file). For a graph that has run a few times both are known, so a function without
+loops is written that compares a new graph with them. For `x * 0.1 + y`:
 
     def match(n4, stored, alias, watch):
         if n4.op is not k1 or n4.dtype is not k2 or n4.arg is not None: return None
@@ -36,14 +36,14 @@ from tilegrad.ir.uop import UOp
 
 __all__ = ["KnownGraph", "KnownRequest", "Matched", "known_request", "matched", "note_graph"]
 
-# Runs of a graph after which code is written for it; again later, if that is not what comes.
+# Runs of a graph after which code is written for it; once more later, if that code does not match.
 _OFTEN = frozenset({8, 64, 512})
 _MOST_NODES = 1024
 _MOST_ROOTS = 16
 # Graphs whose roots look alike.
 _MOST_ALIKE = 4
 _MOST = 256
-# Of one graph, by what is asked for beside its roots.
+# Bindings of one graph, by the nodes that are asked for beside its roots.
 _MOST_BINDINGS = 64
 # Ops that a walk treats by more than the node, or whose arguments may be any object.
 _REFUSED = frozenset({Ops.LOOP, Ops.LOOP_OUTPUT, Ops.CUSTOM, Ops.DEFINE_VAR, Ops.BIND})
@@ -72,7 +72,7 @@ class KnownGraph:
         default: the default device, where the graph depends on it.
         leaves, constants: the numbers of its memory, and of constants that are one node.
         is_inside: of each node, whether it is neither memory, nor a move of it, nor constant.
-        varying: what the code takes for variables; the rest of it is what it was.
+        varying: the numbers that the code takes for variables; all others are constant.
         bindings: by the roots and the numbers that are needed later, what runs.
         short: the short way of its root, if there is one (`short_runs`).
         notes: what others know of it.
@@ -222,7 +222,7 @@ class KnownRequest(Request):
             and varying == graph.varying
             and binding.is_current
         ):
-            # What is no variable is what it was.
+            # All numbers that are no variables are unchanged.
             return binding
         binding = binding_among(bindings, self, may_vary=True)
         self.bindings = bindings
@@ -275,7 +275,7 @@ def matched(roots: Sequence[UOp], stored: Stored) -> Matched | None:
         try:
             found = graph.match(*roots, stored, aliases.append, watched.append)
         except ValueError:
-            # Of a node with fewer sources, or more.
+            # A node has fewer sources, or more.
             continue
         if found is None:
             continue

@@ -266,7 +266,7 @@ def _run_over_devices(
     request.want(todo)
     late = _late(request, todo, others) if request.assigns else []
     lost = request.lost()
-    # What can never be computed is for its own reader to hear of.
+    # A node that can never be computed raises where it is read.
     late = [root for root in late if request.numbers.get(root) not in lost]
     wanted = list(dict.fromkeys([*todo, *late]))
 
@@ -321,7 +321,7 @@ def _request_of(todo: list[UOp], others: Others) -> tuple[Request, list[UOp], in
         wanted = [root for root, number in zip([*todo, *late], request.roots) if number not in lost]
         if wanted[: len(todo)] != todo:
             buffer_of(next(request.nodes[n] for n in lost if request.nodes[n].op is Ops.BUFFER))
-        # What can never be computed is for its own reader to hear of.
+        # A node that can never be computed raises where it is read.
         request = Request(_known.get)
         request.want(wanted)
     else:
@@ -397,7 +397,7 @@ def _needed_later(request: Request, others: Others) -> tuple[int, ...]:
 
 def _late(request: Request, todo: Sequence[UOp], others: Others) -> list[UOp]:
     """Live nodes that need the old value of a buffer that a run of `todo`, which `request` holds,
-    overwrites; the request wants them too. What is to be run for these may overwrite more.
+    overwrites; the request wants them too. Their own runs may overwrite more.
     """
     found: dict[UOp, None] = {}
     count = 0

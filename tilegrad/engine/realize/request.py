@@ -177,7 +177,7 @@ class Request:
                 first, rest = numbers[src[0]], [numbers[each] for each in src[2:]]
                 sources = first, self._used(src[1]), *rest
             else:
-                # What has no number by now is a constant that may change.
+                # A source without a number by now is a constant that may change.
                 sources = tuple(
                     [self._used(each) if (at := number_of(each)) is None else at for each in src]
                 )

@@ -32,7 +32,7 @@ Shape = tuple[int, ...]
 
 # How much larger than at hand the first unknown is made, and the next ones beside it.
 _FURTHER, _APART = 5, 4
-# What is added to a number that is no size, so that nothing explains it.
+# Added to a number that is no size, so that no size explains it.
 _UNEXPLAINED = 7919
 # The share of nodes with partners from which graphs resemble each other.
 _ENOUGH = 0.75
@@ -180,7 +180,7 @@ class _OtherSizes:
                 raise _NotFound
 
     def _at(self, other: int, here: Shape) -> Shape | None:
-        """What a shape is elsewhere that is that of row `other`; None if it has other axes."""
+        """The shape of row `other` in the other graph; None if it has other axes."""
         shape = self.known.explained.shapes[other]
         if len(shape) != len(here):
             return None
@@ -278,7 +278,7 @@ class _OtherSizes:
 
 
 def _before_reshape(below: Shape, here: Shape, there: Shape) -> Shape:
-    """What becomes `there` by the reshape that makes `here` of `below`."""
+    """The shape that becomes `there` by the reshape of `below` to `here`."""
     found: list[int] = []
     low = high = 0
     while low < len(below) or high < len(here):

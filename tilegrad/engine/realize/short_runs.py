@@ -1,16 +1,16 @@
 """The short way of a known graph, from its root to the memory of its value.
 
-Of a graph for which code was written (`known_graphs`) a run decides over and over what follows from
-the graph alone: which binding runs it, that it overwrites nothing, that it leaves one value. Of one
-that has run so, this is noted; a later run compares the graph, and launches.
+Some decisions of a run follow from the graph alone: which binding runs it, that it overwrites
+nothing, that it leaves one value. For a graph that has code of its own (`known_graphs`) they are
+noted after a run; a later run compares the graph, and launches.
 
     note_short(request, ...)        after a run the long way
-    matched(...).graph.short        of the next equal graph
+    matched(...).graph.short        for the next equal graph
     short.launch(root, nodes)       -> [RESHAPE of] the BUFFER of its value, or None
 
-What follows from other things is asked each time: here whether somebody watches, and whether memory
-was overwritten; which tensors hold or need a node, by who knows tensors
-(`tensor.storage.short_reads`). Where an answer is another one, the long way decides.
+Other decisions are made each time: here whether gradients are watched and whether memory was
+overwritten, in `tensor.storage.short_reads` which tensors hold or need a node. Where one differs,
+the long way runs.
 """
 
 from __future__ import annotations

@@ -1,11 +1,12 @@
-"""Which sizes of a graph are what of each other, found from a few graphs that differ in sizes only.
+"""Relations between the sizes of a graph, found from a few graphs that differ in sizes only.
 
-Each size was seen with one number in each graph. What was always the same number stays it. Of the
-others the smallest are unknowns, and the rest is explained by these: 12 and 20 beside 3 and 5 are
-four times that, 4 and 6 one more. Two numbers prove little, so an explanation is used under two
-conditions. The graph must be a graph whatever the unknowns are: operands of one shape, as many
-elements after a RESHAPE as before. And of each further graph all sizes are compared with what the
-explanation says (`Explained.values`). So a wrong guess costs a plan, never a value.
+Each size has one number in each graph. A size with the same number in all of them is constant. The
+smallest of the others are unknowns, and the rest is explained by these: 12 and 20 beside 3 and 5
+are four times the unknown, 4 and 6 are the unknown plus one. Two numbers prove little, so an
+explanation is used under two conditions. The graph must be a graph whatever the unknowns are:
+operands of one shape, as many elements after a RESHAPE as before. And of each further graph all
+sizes are compared with what the explanation says (`Explained.values`). So a wrong guess costs a
+plan, never a value.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ _MOST_ELEMENTS = 1 << 31
 # The most walks of a graph: each may add an equation of the unknowns, from two shapes that must be
 # equal.
 _MOST_EQUATIONS = 64
-# Factors and differences of what is explained by a factor and a difference.
+# The largest factor and difference by which one size may follow from another.
 _MOST_SCALE, _MOST_OFFSET = 16, 64
 _SAME_SHAPE = frozenset({
     Ops.CAST, Ops.BITCAST, Ops.CONTIGUOUS, Ops.DETACH, Ops.COPY, Ops.FLIP
@@ -50,7 +51,7 @@ class _Differ(Exception):
 
 
 class _NoGraph(Exception):
-    """What is explained is no graph for all values, or not one of those that are planned here."""
+    """The explained sizes give no graph for all values, or none that is planned here."""
 
 
 @dataclass
@@ -213,7 +214,7 @@ class _Solver:
                     self.known.setdefault(seen, poly.product(self._sizes(number)))
 
     def _explained(self, seen: Seen) -> Polynomial | None:
-        """What was `seen`, by what is known already."""
+        """The polynomial of the sizes known so far that explains the numbers `seen`."""
         known = list(self.known.items())
         for other, size in known:
             factor = seen[0] // other[0] if other[0] else 0
@@ -429,7 +430,7 @@ class _Solver:
     def _bound_elements(
         self, shapes: Sequence[Shape], low: list[int], high: list[int], most: Sequence[int]
     ) -> None:
-        """Lower the bounds until positions fit 32 bits, of what has one size as far as may be."""
+        """Lower the bounds of sizes until positions fit 32 bits."""
         elements = {
             tuple(sorted(count.items())): count
             for count in map(poly.product, shapes)

@@ -37,15 +37,15 @@ _one_plan = threading.Lock()
 
 
 def patience_s(kernels: Sequence[CompiledKernel]) -> float:
-    """What it takes to make the better ones of kernels; 0 where all of them are the best."""
+    """Seconds to wait for better versions of `kernels`; 0 where all of them are the best."""
     return _LINE_S * _LONGER * sum(each.lines for each in kernels)
 
 
 class Renewable(Protocol):
-    """What runs the kernels of a plan."""
+    """An object that runs the kernels of a plan."""
 
     def renew(self) -> None:
-        """Run those that the plan has by now."""
+        """Run the kernels that the plan has by now."""
 
 
 def begin(plan: Plan, runner: Renewable) -> None:

@@ -182,7 +182,7 @@ class Ready:
 
     def _assign_inputs(self, plan: Plan) -> None:
         """The inputs that are copied to this device, and those that are the caller's memory."""
-        # Copies come first. What they read is no kernel's.
+        # Copies come first. No kernel writes their sources.
         self._copies = [
             (step.buffers[0], plan.buffers[step.buffers[1]].source or 0, _nbytes(plan, step))
             for step in plan.steps
@@ -222,7 +222,7 @@ class Ready:
         self._offsets = [
             (position, memory.offset) for position, memory in numbered if memory.offset is not None
         ]
-        # What is not of this run is an input that it wrote to, or gives back.
+        # An output without memory of this run is an input that the run wrote to, or gives back.
         self._outputs = [
             (None if plan.buffers[position].source is not None else self._own.index(position),
              plan.buffers[position].source)

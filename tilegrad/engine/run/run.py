@@ -114,8 +114,8 @@ def current_recording() -> Recording | None:
     return _recorder.get()
 
 
-# The same without its frame, for what every call of a method does. A capture looks into functions,
-# and cannot into this.
+# The same without a Python frame, for code that runs in every call of a method. A capture, which
+# follows Python functions, does not see these calls.
 record_of_thread = _recorder.get
 timer_of_thread = _timer.get
 
@@ -326,7 +326,7 @@ def _run_steps(
                 _run_custom(nodes[step.nodes[0]], step, table, origin_of, record)
                 continue
             if step.loop is not None:
-                # To the kernels of an iteration this is memory that was there before.
+                # The kernels of an iteration take this memory as an input.
                 for number in new.intersection(step.buffers):
                     table[number].copy_in(bytes(table[number].nbytes))
                 new.difference_update(step.buffers)
@@ -445,7 +445,7 @@ def _run_custom(
     try:
         made = memoryview(node.arg.function(given))
     except Exception as error:
-        # Of the user's own function, and no failure of the compiler.
+        # An error of the user's own function, not of the compiler.
         mark_as_of_function(error)
         raise
     if made.nbytes != target.nbytes:

@@ -1,8 +1,8 @@
-"""Which nodes stand on a value: the graph upwards, for runs that overwrite memory.
+"""The users of a value: the graph upwards, for runs that overwrite memory.
 
-A node knows its sources. Who needs a value that is about to be overwritten is asked the other way
-round, and a walk over the graphs of all tensors would make in-place work slower with every tensor
-that lives. So what such a run meets is *indexed*, each node once: its sources, and the memory of
+A node knows its sources. A run that overwrites memory needs the users of a value, and a walk over
+the graphs of all tensors would make in-place work slower with every tensor that lives. So the nodes
+that such a run meets are *indexed*, each once: its sources, and the memory of
 its value, get a weak reference to it (`UOp.users`). All of it happens under the engine's lock.
 """
 

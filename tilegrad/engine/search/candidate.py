@@ -23,10 +23,10 @@ from tilegrad.engine.child import own_pipes, read_message, write_message
 from tilegrad.engine.program.estimate import estimate
 from tilegrad.engine.program.stages import to_program
 from tilegrad.ir.op import Axis, Ops
-from tilegrad.ir.queries import reductions_of
+from tilegrad.ir.queries import nodes_of, reductions_of, trips_of
 from tilegrad.ir.ranges import replace_ranges
 from tilegrad.ir.text import parse
-from tilegrad.ir.uop import UOp, prod
+from tilegrad.ir.uop import UOp
 from tilegrad.optimize.findings import parse_opts
 from tilegrad.optimize.opt import loop_order
 from tilegrad.optimize.opts import start
@@ -106,9 +106,7 @@ class _Bench:
         against the plain kernel; where that would take too long, in part.
         """
         backend, ast = self._device, self.ast
-        variables = sorted(
-            {node.arg for node in ast.toposort() if node.op is Ops.DEFINE_VAR}, key=repr
-        )
+        variables = sorted({node.arg for node in nodes_of(ast, Ops.DEFINE_VAR)}, key=repr)
         self.values = [
             {name: min(high, low + _LARGEST) for name, low, high in variables},
             {name: min((low + high) // 2, low + 12345) for name, low, high in variables},
@@ -191,9 +189,7 @@ class _Bench:
 def _depth(ast: UOp) -> int:
     """The number of values in the longest reduction."""
     reductions = reductions_of(ast)
-    return max(
-        (int(prod(loop.extent.vmax for loop in each.src[1:])) for each in reductions), default=1
-    )
+    return max((trips_of(each.src[1:]) for each in reductions), default=1)
 
 
 def _reduced(ast: UOp) -> tuple[UOp | None, bool]:

@@ -334,9 +334,7 @@ def best_opts(ast: UOp, backend: Backend) -> Opts | None:
 
 
 def _shared_key(ast: UOp, backend: Backend) -> str:
-    """The key of a kernel in a file: what the machine computes and what it is, not how tilegrad
-    got there.
-    """
+    """The key of a kernel in a file of findings: its graph, the target and the machine."""
     from tilegrad.compile.llvm import host_target
 
     machine = (host_target()[1], backend.compiler, core_count(), config.THREADS)

@@ -26,6 +26,7 @@ from typing import Any, NamedTuple, TypeVar, cast
 
 from tilegrad.base.forgetful_tables import Bounded
 from tilegrad.base.origin import goes_by
+from tilegrad.base.references import ONE_ATTRIBUTE
 from tilegrad.ir.op import Ops
 from tilegrad.ir.shape_tracker import ShapeTracker
 from tilegrad.ir.uop import UOp, alive, sint
@@ -143,24 +144,9 @@ def deeper(path: int | Away, moves: Sequence[Move]) -> int | Away:
     return Away(path.shape, (*path.moves, *reversed(moves)))
 
 
-class _Probe:
-    __slots__ = ("_alias",)
-    _alias: tuple[object, int]
-
-
-def _references_of_one() -> int:
-    """What the count is of a token that one tensor has, seen from an expression."""
-    probe = _Probe()
-    probe._alias = (Storage(), 0)
-    return sys.getrefcount(probe._alias[0])
-
-
-_ONE = _references_of_one()
-
-
 def is_alone(tensor: Any, known: int = 1) -> bool:
     """Whether no more than `known` tensors, this one among them, share its storage."""
-    return tensor._alias is None or sys.getrefcount(tensor._alias[0]) < _ONE + known
+    return tensor._alias is None or sys.getrefcount(tensor._alias[0]) < ONE_ATTRIBUTE + known
 
 
 def valued(method: Method) -> Method:

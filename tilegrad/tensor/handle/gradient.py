@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from tilegrad.base.config import gradients
+from tilegrad.base.references import ONE_ATTRIBUTE_AND_LOCAL
 from tilegrad.engine.run.run import record_of_thread
 from tilegrad.tensor.handle.aliases import is_alone
 
@@ -84,7 +85,7 @@ def _is_seen(tensor: Any) -> bool:
     tensors that it meets, and makes nothing in place of its own accord.
     """
     found = tensor._gradient
-    if sys.getrefcount(found) <= _ONE and is_alone(found):
+    if sys.getrefcount(found) <= ONE_ATTRIBUTE_AND_LOCAL and is_alone(found):
         return False
     block = _adding.get()
     return (block is None or not block.replaces) and record_of_thread() is None
@@ -98,18 +99,3 @@ def _is_alike(known: Any, value: Any) -> bool:
         and known.device == value.device
         and not (known._requires_grad or value._requires_grad)
     )
-
-
-class _Probe:
-    _alias = _gradient = None
-
-
-def _references_of_one() -> int:
-    """What the count is of a gradient that one tensor has, seen from `_is_seen`."""
-    probe: Any = _Probe()
-    probe._gradient = _Probe()
-    found = probe._gradient
-    return sys.getrefcount(found)
-
-
-_ONE = _references_of_one()

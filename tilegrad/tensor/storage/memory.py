@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from tilegrad.base.dtype import DType
+from tilegrad.base.references import ONE_ATTRIBUTE_AND_LOCAL
 from tilegrad.device.registry import Device
 from tilegrad.engine.realize import realize as engine
 from tilegrad.engine.run import group_memory
@@ -20,7 +21,7 @@ from tilegrad.engine.run.run import record_of_thread
 from tilegrad.ir.op import Ops
 from tilegrad.ir.placement import Group, Placement
 from tilegrad.ir.queries import below_views
-from tilegrad.ir.rules import simplify
+from tilegrad.ir.sizes import number_at
 from tilegrad.ir.uop import UOp, sint
 from tilegrad.runtime.buffer import address_of
 from tilegrad.tensor.handle.core import compute
@@ -274,30 +275,12 @@ def has_assignment(node: UOp) -> bool:
     return False
 
 
-class _Probe:
-    __slots__ = ("value",)
-    value: object
-
-
-def _references_of_one() -> int:
-    """What the count is, seen from a function with a local variable for it, of what one other
-    object holds.
-    """
-    probe = _Probe()
-    probe.value = object()
-    node = probe.value
-    return sys.getrefcount(node)
-
-
-_ONE = _references_of_one()
-
-
 def is_sole(tensor: Any) -> bool:
     """Whether nothing but `tensor` stands on its memory: no view, and no graph that waits. The
     caller must hold no node of it.
     """
     node = tensor.uop
-    while sys.getrefcount(node) <= _ONE:
+    while sys.getrefcount(node) <= ONE_ATTRIBUTE_AND_LOCAL:
         if not node.src:
             return True
         node = node.src[0]
@@ -420,8 +403,7 @@ def is_shared(node: UOp, data: memoryview) -> bool:
 
 
 def bound(size: Any, variables: Variables) -> int:
-    """A size as a number, under the values of its variables."""
-    if isinstance(size, int):
-        return size
-    values = {variable: UOp.const(variable.dtype, value) for variable, value in variables.items()}
-    return int(simplify(size.substitute(values)).arg)
+    """A size as a number that Python code sees: a capture watches these calls, and not those of
+    `number_at`.
+    """
+    return number_at(size, variables)

@@ -8,8 +8,7 @@ from typing import Any, Self
 from tilegrad.base.errors import ShapeError
 from tilegrad.engine.run.run import current_recording
 from tilegrad.ir.op import Ops
-from tilegrad.ir.rules import simplify
-from tilegrad.ir.sizes import highest
+from tilegrad.ir.sizes import highest, number_at
 from tilegrad.ir.uop import UOp, sint
 from tilegrad.tensor.calls.templates import templated
 from tilegrad.tensor.handle.core import describe
@@ -149,7 +148,7 @@ def is_inside(spanned: tuple[sint, sint, sint], values: Variables) -> bool:
     """Whether a slice, as its start, its end and the size of its axis, lies inside where variables
     have `values`.
     """
-    first, last, most = [_number(each, values) for each in spanned]
+    first, last, most = [number_at(each, values) for each in spanned]
     return 0 <= first <= last <= most
 
 
@@ -162,16 +161,6 @@ def _is_always_inside(spanned: tuple[sint, sint, sint], variables: Collection[UO
     start, end, size = spanned
     distances: list[Any] = [start, simple(end - start), simple(size - end)]
     return all((each if isinstance(each, int) else each.vmin) >= 0 for each in distances)
-
-
-def _number(size: sint, values: Variables) -> int:
-    """A size where variables have `values`. It is no value that Python code sees, as that of
-    `storage.memory.bound` is, which a capture takes note of.
-    """
-    if isinstance(size, int):
-        return size
-    numbers = {each: UOp.const(each.dtype, value) for each, value in values.items()}
-    return int(simplify(size.substitute(numbers)).arg)
 
 
 def _show(size: sint) -> str:

@@ -17,6 +17,7 @@ from typing import Any
 
 from tilegrad.base.dtype import DType, dtypes
 from tilegrad.base.origin import call_site, composing
+from tilegrad.base.references import ONE_ATTRIBUTE
 from tilegrad.engine.realize import realize as engine
 from tilegrad.ir.op import Ops
 from tilegrad.tensor.handle.aliases import Away, is_alone, moves_to, same_storage
@@ -235,34 +236,21 @@ def _update(seen: Any, operation: Callable[[Any, Any], Any], given: Any) -> bool
     return True
 
 
-class _Holder:
-    """As a tensor, a call and a value hold what they have."""
-
-    __slots__ = ("_call",)
-    _call: Any
-
-
-def _count_of_one() -> int:
-    """The count of references to what one other object has, seen from an expression."""
-    holder = _Holder()
-    holder._call = _Holder()
-    return sys.getrefcount(holder._call)
-
-
-_ONE = _count_of_one()
-
-
 def _is_sole(tensor: Any, members: list[Any]) -> bool:
     """Whether nobody but `members` can see the memory that `tensor` stands on, which has no past:
     no call that waits, no node, no array.
     """
     for each in members:
-        if sys.getrefcount(each._call) != _ONE or each._call.inputs is not None:
+        if sys.getrefcount(each._call) != ONE_ATTRIBUTE or each._call.inputs is not None:
             return False
-    if sys.getrefcount(tensor._call.value) != _ONE + len(members) - 1:
+    if sys.getrefcount(tensor._call.value) != ONE_ATTRIBUTE + len(members) - 1:
         return False
     value = tensor._call.value
-    if value.leaf is not None or value.past is not None or sys.getrefcount(value.buffer) != _ONE:
+    if (
+        value.leaf is not None
+        or value.past is not None
+        or sys.getrefcount(value.buffer) != ONE_ATTRIBUTE
+    ):
         return False
     buffer = value.buffer
     return bool(buffer.is_private and not buffer.is_watched and buffer.base is None)

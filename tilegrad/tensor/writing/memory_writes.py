@@ -18,6 +18,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from tilegrad.base.origin import call_site, composing
+from tilegrad.base.references import ONE_ATTRIBUTE
 from tilegrad.ir.op import Ops
 from tilegrad.runtime.buffer import Buffer
 from tilegrad.tensor.calls.uploads import can_upload, moves_to, new_memory
@@ -144,35 +145,19 @@ def _members(tensor: Any, but: Any) -> list[Any] | None:
     return members
 
 
-class _Probe:
-    __slots__ = ("one",)
-
-    def __init__(self) -> None:
-        self.one = object()
-
-
-def _references_of_one() -> int:
-    """What the count is of what one slot has, seen from an expression."""
-    probe = _Probe()
-    return sys.getrefcount(probe.one)
-
-
-_ONE = _references_of_one()
-
-
 def _is_theirs_alone(holders: Sequence[Any]) -> bool:
     """Whether nobody but these tensors has the memory of the first: no call has one of their calls
     as an input.
     """
     for each in holders:
-        if sys.getrefcount(each._call) > _ONE:
+        if sys.getrefcount(each._call) > ONE_ATTRIBUTE:
             return False
     value = holders[0]._call.value
     several = sum(each._call.value is value for each in holders)
     del value
     return (
-        sys.getrefcount(holders[0]._call.value) < _ONE + several
-        and sys.getrefcount(holders[0]._call.value.buffer) == _ONE
+        sys.getrefcount(holders[0]._call.value) < ONE_ATTRIBUTE + several
+        and sys.getrefcount(holders[0]._call.value.buffer) == ONE_ATTRIBUTE
     )
 
 

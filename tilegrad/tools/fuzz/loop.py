@@ -178,7 +178,7 @@ def fuzz(
 
 
 def _remove_left_over() -> None:
-    """Remove the folders of runs that were killed: nobody else does."""
+    """Remove the folders of runs that were killed."""
     for folder in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*-*"):
         owner = folder.name.removeprefix(_PREFIX).partition("-")[0]
         if owner.isdigit() and not _is_alive(int(owner)):

@@ -286,7 +286,7 @@ class Loop:
 
 
 def _copied(read: str) -> str:
-    """What is read, in memory that nobody writes to."""
+    """The values that are read, in memory that is never written."""
     ours, theirs, allowed = read[1:-1].split(", ")
     return f"({ours} * 1, {theirs} * 1, {allowed})"
 
@@ -313,7 +313,7 @@ def _without(loop: Loop, at: int) -> Loop:
 
 
 def _cut(loop: Loop) -> Loop:
-    """The loop without the values that nothing needs, and reads of what is not there."""
+    """The loop without unused values and without reads of values that are gone."""
     made = {each.target for each in loop.statements}
     reads = tuple([read for read in loop.reads if read.name in made or read.name in _SETUP])
     needed = {read.name for read in reads}

@@ -1,4 +1,4 @@
-"""A program: a list of steps, each of which makes a value of values made before.
+"""A program: a list of steps; each makes a value of earlier values.
 
 A step is an instruction's name, the numbers of the steps that it takes, and parameters that are
 plain data. So a smaller program is made by leaving steps out, and a program is written as lines of

@@ -15,7 +15,7 @@ _ALL = ("float32", "int8", "uint8", "int16", "int32", "uint32", "int64", "bool")
 
 
 def array_module() -> Any:
-    """NumPy, which whoever only lists the instructions need not have."""
+    """NumPy, which is not needed to list the instructions."""
     import numpy
 
     return numpy
