@@ -74,6 +74,20 @@ def test_padding_is_not_read_lane_by_lane() -> None:
         assert bool(tiled_rows(Shaper(ast, NARROW), reductions, 4)) is is_tiled
 
 
+def test_rows_without_masks_are_not_padded() -> None:
+    """Half vectors are read where these divide a row, and nests overlap; where a term is computed,
+    half a vector takes as long as a whole one.
+    """
+    for name, columns, lanes, padded in (
+        ("softmax", 202, {2}, 0), ("softmax", 201, {4}, 2), ("logsumexp", 202, {4}, 1)
+    ):  # fmt: skip
+        value = getattr(Tensor.empty(640, columns), name)(1)
+        opts: list[Opt] = list(shape(kernel_of(value), NARROW).arg.opts)
+        assert {opt.arg for opt in opts if opt.op is OptOps.UNROLL} == lanes
+        assert sum(opt.op is OptOps.PADTO for opt in opts) == padded
+        assert name == "logsumexp" or sum(opt.op is OptOps.OVERLAP for opt in opts) == 2
+
+
 def test_a_row_waits_for_its_lanes_where_the_processor_sees_no_further() -> None:
     """A load, four sums one after another, and a tree of shuffles and sums over 16 lanes; with rows
     side by side, all of it once for four of them.
