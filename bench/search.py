@@ -19,12 +19,13 @@ import random
 import statistics
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from common import keep, record_of
 
 from tilegrad import Context, Device, Tensor
+from tilegrad.base.config import config
 from tilegrad.engine.plans.plans import normalise
 from tilegrad.engine.program.estimate import estimate
 from tilegrad.engine.search.children import ChildError
@@ -159,6 +160,9 @@ def cases(count: int, seed: int = SEED) -> list[Case]:
 def measure(case: Case, width: int, seconds: float) -> dict[str, Any]:
     """The row of one kernel."""
     backend = Device["CPU"]
+    if config.THREADS == 1:
+        # One thread takes all chunks of a launch, so that no shape has any.
+        backend = replace(backend, target=replace(backend.target, threads=0))
     kernel = start(case.ast, backend.target)
     default = tuple(heuristic(kernel, backend.target))
     row: dict[str, Any] = {"kernel": case.name, "default_opts": repr(list(default))}

@@ -11,6 +11,7 @@ from tests.optimize.test_stage import WIDE, kernel_of
 from tests.schedule.plans import kernels, plan
 from tilegrad import Tensor
 from tilegrad.ir.op import Axis, Ops
+from tilegrad.ir.queries import stride_of
 from tilegrad.optimize.heuristic import shape
 from tilegrad.optimize.model import estimate
 from tilegrad.optimize.opt import Opt, OptOps
@@ -40,15 +41,25 @@ def test_four_rows_have_a_vector_each_in_every_nest(name: str, columns: int) -> 
 
 
 @pytest.mark.parametrize(
-    ("rows", "columns", "is_tiled"),
-    [(1600, 334, True), (1088, 542, False), (96, 848, True), (800, 848, False), (96, 2256, False)],
+    ("rows", "columns", "count"),
+    [(1600, 334, 4), (1088, 542, 2), (96, 848, 4), (800, 848, 2), (800, 1024, 1), (96, 2256, 1)],
 )
-def test_long_rows_are_alone(rows: int, columns: int, is_tiled: bool) -> None:
-    """Four rows are at once if they lie on two pages, or if all is in the second cache and half of
-    the nearest one holds them.
-    """
+def test_rows_at_once_are_less_than_a_page_each(rows: int, columns: int, count: int) -> None:
+    """From memory, as many as lie on two pages; else as many as half of the nearest cache holds."""
     unroll = unrolled(Tensor.empty(rows, columns).softmax(1))[Axis.UPCAST]
-    assert (4 in unroll) is is_tiled
+    assert {2, 4} & unroll == {count} - {1}
+
+
+@pytest.mark.parametrize("name", ["softmax", "log_softmax", "var"])
+@pytest.mark.parametrize(("rows", "distance"), [(4000, 1000), (40, 1)])
+def test_rows_from_memory_are_an_equal_share_apart(name: str, rows: int, distance: int) -> None:
+    """Each of them is a stream; in the second cache they are neighbours."""
+    shaped = shape(kernel_of(getattr(Tensor.empty(rows, 300), name)(1)), ONE)
+    loads = [node for node in shaped.toposort() if node.op is Ops.LOAD and node.index.ranges]
+    beside = {loop for load in loads for loop in load.ranges if loop.axis is Axis.UPCAST}
+    (row,) = [loop for loop in beside if loop.extent.arg == 4]
+    read = [load for load in loads if load.src[0].op is Ops.DEFINE_GLOBAL]
+    assert {stride_of(load.index, row) for load in read} == {300 * distance}
 
 
 def test_rows_across_memory_are_lanes_and_no_rows_beside_each_other() -> None:
@@ -61,6 +72,20 @@ def test_padding_is_not_read_lane_by_lane() -> None:
         ast = kernel_of(Tensor.empty(640, columns).softmax(1))
         reductions = [node for node in ast.toposort() if node.op is Ops.REDUCE]
         assert bool(tiled_rows(Shaper(ast, NARROW), reductions, 4)) is is_tiled
+
+
+def test_rows_without_masks_are_not_padded() -> None:
+    """Half vectors are read where these divide a row, and nests overlap; where a term is computed,
+    half a vector takes as long as a whole one.
+    """
+    for name, columns, lanes, padded in (
+        ("softmax", 202, {2}, 0), ("softmax", 201, {4}, 2), ("logsumexp", 202, {4}, 1)
+    ):  # fmt: skip
+        value = getattr(Tensor.empty(640, columns), name)(1)
+        opts: list[Opt] = list(shape(kernel_of(value), NARROW).arg.opts)
+        assert {opt.arg for opt in opts if opt.op is OptOps.UNROLL} == lanes
+        assert sum(opt.op is OptOps.PADTO for opt in opts) == padded
+        assert name == "logsumexp" or sum(opt.op is OptOps.OVERLAP for opt in opts) == 2
 
 
 def test_a_row_waits_for_its_lanes_where_the_processor_sees_no_further() -> None:
@@ -85,7 +110,9 @@ def test_a_few_long_rows_are_one_kernel() -> None:
     assert len(kernels(plan(Tensor.empty(4, 9000).softmax(1), target=eight))) > 1
 
 
-@pytest.mark.parametrize("size", [(64, 100), (9, 334), (5, 31), (17, 2256), (23, 16)])
+@pytest.mark.parametrize(
+    "size", [(64, 100), (9, 334), (5, 31), (17, 2256), (23, 16), (1103, 300), (601, 600)]
+)
 def test_values(size: tuple[int, int]) -> None:
     x = np.random.default_rng(1).standard_normal(size).astype(np.float32)
     power = np.exp(x.astype(np.float64))

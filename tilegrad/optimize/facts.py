@@ -91,12 +91,13 @@ def parameters_of(value: UOp) -> set[int]:
     return {load.src[0].arg for load in loads if load.src[0].op is Ops.DEFINE_GLOBAL}
 
 
-def has_functions(value: UOp) -> bool:
+def has_functions(value: UOp, loop: UOp | None = None) -> bool:
     """Whether `value` needs an op that is computed by a polynomial: one with a higher price than a
-    division of integers, which is the slowest instruction.
+    division of integers, which is the slowest instruction. With a `loop`, an op that runs in it.
     """
     most = Ops.IDIV.definition.price
-    return any(node.op.is_alu and node.op.definition.price > most for node in value.toposort())
+    found = (node for node in value.toposort() if loop is None or loop in node.ranges)
+    return any(node.op.is_alu and node.op.definition.price > most for node in found)
 
 
 def packed_bytes(load: UOp, outside: list[UOp], tile: tuple[UOp, int] | None = None) -> int:

@@ -213,6 +213,10 @@ class Streamer(Pooler):
             amount = lane_amount(extent, width, vectors, has_mask=self.target.has_mask)
             if vectors == 4 and amount <= width < extent and self.target.has_mask:
                 amount = reduction_amount(extent, width)
+            if not self.target.has_mask and extent % amount and extent % 2 == 0:
+                # Half a vector has no branch for each lane of padding, but computes half as much.
+                is_read = not has_functions(reduction.src[0], loop)
+                amount = power_in(loop.extent, width) if is_read else amount
             if amount > 1:
                 self.split_to(loop, OptOps.UNROLL, amount, is_shared=False)
             for axis, count in rows:
@@ -241,6 +245,8 @@ class Streamer(Pooler):
                 amount = next((each for each in amounts if each > 1 and extent % each == 0), 1)
                 if amount < width <= extent and self.target.has_mask:
                     amount = padded_amount(extent, width)
+                elif amount < width <= extent and self.overlap_to(loop, width):
+                    return
                 if amount > 1:
                     self.split_to(loop, OptOps.UPCAST, amount, is_shared=False)
                 return

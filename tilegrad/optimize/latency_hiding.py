@@ -16,13 +16,13 @@ from dataclasses import replace
 from functools import partial
 
 from tilegrad.ir.op import Axis, Ops
-from tilegrad.ir.queries import trips_of
+from tilegrad.ir.queries import stride_of, trips_of
 from tilegrad.ir.uop import UOp, prod
 from tilegrad.optimize.choice import CLEAR, choose
 from tilegrad.optimize.facts import stores
 from tilegrad.optimize.model import estimate
 from tilegrad.optimize.opt import axes_of
-from tilegrad.optimize.row_tiles import most_rows
+from tilegrad.optimize.row_tiles import is_streamed, most_rows
 from tilegrad.optimize.shaper import Shaper
 
 __all__ = ["hide_waits"]
@@ -52,7 +52,7 @@ def hide_waits(shaper: Shaper) -> None:
     room = trips_of(shaper.outputs()) // max(shaper.chunks(), 1)
     moves = list(_unrolled(shaper, min(timing.latency * timing.ports, room), is_row))
     first, others = (
-        [partial(shaper.overlap_to, *move) for each in moves for move in each[chosen]]
+        [partial(_overlap_or_apart, shaper, *move) for each in moves for move in each[chosen]]
         for chosen in (slice(1), slice(1, None))
     )
     # What comes behind the reductions of one row already overlaps with them, and each further row
@@ -61,6 +61,31 @@ def hide_waits(shaper: Shaper) -> None:
     largest = partial(choose, shaper, [lambda: None, *first], share=share)
     # Fewer results, or a chunk that overlaps, only where that is clearly better.
     choose(shaper, [largest, *others])
+
+
+def _overlap_or_apart(shaper: Shaper, loop: UOp, count: int) -> None:
+    """Unroll `count` results along `loop`: neighbours, or, of short rows that stream from memory,
+    an equal share of the loop apart.
+    """
+    is_apart = is_streamed(shaper) and _moves_rows(shaper, loop)
+    if not (is_apart and shaper.apart_to(loop, count)):
+        shaper.overlap_to(loop, count)
+
+
+def _moves_rows(shaper: Shaper, loop: UOp) -> bool:
+    """Whether everything that is loaded lies along a reduction, in rows of more than a line and
+    less than a page that `loop` moves: a longer one begins anew on each page.
+    """
+    nodes, target = shaper.ast.toposort(), shaper.target
+    reduced = [each for node in nodes if node.op is Ops.REDUCE for each in node.src[1:]]
+    for load in nodes:
+        if load.op is Ops.LOAD and loop in load.index.ranges:
+            row, *steps = (abs(stride_of(load.index, each) or 0) for each in (loop, *reduced))
+            nbytes = row * load.dtype.itemsize
+            is_outside = 1 in steps and row > max(steps)
+            if not (is_outside and target.line_bytes < nbytes < target.page_bytes):
+                return False
+    return True
 
 
 def _stores_row(ast: UOp) -> bool:

@@ -2,7 +2,8 @@
 
 A row waits until the lanes of each of its reductions are combined, and for what is computed from
 that. Other rows beside it fill the time: every loop nest works on a vector of each of them, or on
-all of a short row.
+all of a short row. They are neighbours where the second cache has all of them. From memory, they
+are an equal share of the rows apart: lines that are fetched ahead of one are those of its next.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from tilegrad.optimize.facts import FEW_ROWS, ROWS, packed_bytes, padded_to, sto
 from tilegrad.optimize.opt import OptOps, loop_order
 from tilegrad.optimize.shaper import Shaper
 
-__all__ = ["most_rows", "tiled_rows"]
+__all__ = ["is_streamed", "most_rows", "tiled_rows"]
 
 
 def tiled_rows(shaper: Shaper, reductions: Sequence[UOp], width: int) -> list[UOp]:
@@ -36,7 +37,8 @@ def tiled_rows(shaper: Shaper, reductions: Sequence[UOp], width: int) -> list[UO
     around = [loop for loop in shaper.outputs() if loop not in contiguous]
     most = most_rows(shaper, row, around)
     found = []
-    for count in (count for count in (FEW_ROWS, ROWS[0]) if count <= most):
+    counts = (FEW_ROWS, FEW_ROWS // 2) if is_streamed(shaper) else (FEW_ROWS, ROWS[0])
+    for count in (count for count in counts if count <= most):
         is_short = count * longest <= shaper.target.registers // 4 * width
         for amount in dict.fromkeys([width, longest] if is_short else [width]):
             shaped = _tiled(shaper, row, splits, count, amount)
@@ -44,17 +46,23 @@ def tiled_rows(shaper: Shaper, reductions: Sequence[UOp], width: int) -> list[UO
     return found
 
 
+def is_streamed(shaper: Shaper) -> bool:
+    """Whether the second cache does not hold all that the kernel reads and stores."""
+    memories = (node for node in shaper.ast.toposort() if node.op is Ops.DEFINE_GLOBAL)
+    return sum(map(bytes_of, memories)) > shaper.target.second_bytes
+
+
 def most_rows(shaper: Shaper, row: UOp, around: Sequence[UOp]) -> int:
     """How many rows at once do not wait for memory: those that half the nearest cache holds, where
-    the second one has all that the kernel reads and stores; else those on two pages, as lines are
-    fetched ahead along a page. `around` are the loops outside of a row, `row` the innermost.
+    the second one has all that the kernel reads and stores; else those on two pages, each less than
+    a page, as lines are fetched ahead along a page. `around` are the loops outside of a row, `row`
+    the innermost.
     """
     target, nodes = shaper.target, shaper.ast.toposort()
     loads = [node for node in nodes if node.op is Ops.LOAD and row in node.ranges]
     longest = max((packed_bytes(load, list(around)) for load in loads), default=1)
-    memories = (bytes_of(node) for node in nodes if node.op is Ops.DEFINE_GLOBAL)
-    is_near = sum(memories) <= target.second_bytes
-    return (target.cache_bytes[0] // 2 if is_near else 2 * target.page_bytes) // longest
+    room = 2 * (target.page_bytes - 1) if is_streamed(shaper) else target.cache_bytes[0] // 2
+    return room // longest
 
 
 def _tiled(
@@ -66,7 +74,8 @@ def _tiled(
         return None
     before = shaper.ast
     is_legal = all(shaper.split_to(loop, op, amount, is_shared=False) for loop, op in splits)
-    shaped = shaper.ast if is_legal and shaper.overlap_to(row, count) else None
+    together = shaper.apart_to if is_streamed(shaper) else shaper.overlap_to
+    shaped = shaper.ast if is_legal and together(row, count) else None
     shaper.ast = before
     return shaped
 

@@ -99,6 +99,25 @@ class Shaper:
         self.ast = before
         return False
 
+    def apart_to(self, loop: UOp, amount: int) -> bool:
+        """UPCAST of `amount` iterations that are an equal share of the loop apart, of which the
+        last ones overlap: from one iteration to the next each of them goes on along memory, where
+        the hardware has fetched ahead. Neighbours would begin anew.
+        """
+        before = self.ast
+        size = -(-loop.extent.divisor // amount)
+        is_known = loop.extent.op is Ops.CONST and size > 1
+        if not is_known or -(-loop.extent.arg // size) != amount:
+            return False
+        is_even = loop.extent.arg % size == 0
+        if self.move(OptOps.TILE if is_even else OptOps.OVERLAP, loop, size):
+            # A tile stands outside of all loops.
+            slices = next(each for each in loop_order(self.ast) if each not in loop_order(before))
+            if self.move(OptOps.UPCAST, slices, 0):
+                return True
+        self.ast = before
+        return False
+
     def upcast_to(self, loop: UOp, amount: int, *, overlaps: bool, is_shared: bool = True) -> bool:
         """UPCAST by `amount`, by chunks that overlap where they may and can, else padded."""
         can = overlaps and loop.extent.vmax > amount
