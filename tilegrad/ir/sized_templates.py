@@ -52,7 +52,7 @@ class _Share:
         self.polynomial = polynomial
 
 
-class _Loop:
+class _SizedLoop:
     """A loop whose number of steps is a polynomial of the sizes."""
 
     __slots__ = ("arg", "polynomial")
@@ -72,7 +72,7 @@ def made(formula: Formula, sizes: Sizes) -> Any:
         return evaluate(formula.polynomial, sizes)
     if kind is _Several:
         return tuple([made(each, sizes) for each in formula.each])
-    if kind is _Loop:
+    if kind is _SizedLoop:
         return replace(formula.arg, length=evaluate(formula.polynomial, sizes))
     if kind is _Share:
         return 1 / evaluate(formula.polynomial, sizes)
@@ -98,7 +98,7 @@ def fitted(seen: Sequence[Any], examples: Sequence[Sizes]) -> Formula | None:
     if all(each.__class__ is LoopArg for each in seen):
         is_same = all(replace(each, length=first.length) == first for each in seen)
         found = _polynomial([each.length for each in seen], examples) if is_same else None
-        return None if found is None else _Loop(first, found)
+        return None if found is None else _SizedLoop(first, found)
     return None
 
 

@@ -22,7 +22,7 @@ from tilegrad.runtime.buffer import Buffer
 __all__ = ["ReadyByLengths", "made_ready"]
 
 # Lengths whose launches are kept: each takes some 50 bytes for each argument of a launch.
-_MOST_KEPT = 64
+_MOST_LENGTHS = 64
 
 
 class ReadyByLengths:
@@ -36,7 +36,7 @@ class ReadyByLengths:
         self.backend = backend
         # A plan has what is made ready of it.
         self._plan, self._lengths, self._load = weakref.ref(plan), lengths, load
-        self._known: Bounded[tuple[int, ...], Ready] = Bounded(_MOST_KEPT)
+        self._known: Bounded[tuple[int, ...], Ready] = Bounded(_MOST_LENGTHS)
         self._steps = plan.steps
 
     def run(self, inputs: Sequence[Buffer], variables: Mapping[str, int]) -> list[Buffer]:

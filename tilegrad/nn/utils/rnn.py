@@ -203,8 +203,8 @@ class PackedSequence(NamedTuple):
     def with_steps(self, padded: Tensor) -> PackedSequence:
         """The steps of `padded`, in the order of `steps`, in place of `data`."""
         sizes, order = self._sizes(), self._order()
-        places = sorted(range(len(order)), key=order.__getitem__)
-        return self._replace(data=_packed(padded, sizes, places, batch_first=False))
+        positions = sorted(range(len(order)), key=order.__getitem__)
+        return self._replace(data=_packed(padded, sizes, positions, batch_first=False))
 
     def to(self, device: str) -> PackedSequence:
         """With its steps on another device."""
