@@ -95,8 +95,9 @@ def test_compilation_does_not_grow_with_the_sequence() -> None:
             y, _ = layer(x)
             Tensor.realize(*y.sum().gradient(*weights))
             counts.append(counters.compiles - before)
-    # The first compiles what the others share.
-    assert counts[1] == counts[2] <= counts[0]
+    # The second compiles what all others share.
+    assert counts[1] <= counts[0]
+    assert not counts[2]
 
 
 def test_time_and_memory_are_linear_in_the_sequence(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -121,7 +122,9 @@ def test_time_and_memory_are_linear_in_the_sequence(monkeypatch: pytest.MonkeyPa
         gradients = y.sum().gradient(*weights)
         GlobalCounters.reset()
         peaks.clear()
-        Tensor.realize(y, *gradients)
+        # A plan for all lengths says what the longest takes.
+        with Context(SIZES=0):
+            Tensor.realize(y, *gradients)
         work = GlobalCounters
         found.append([work.kernel_count, work.global_ops, work.global_mem, max(peaks)])
     few, some, many = np.array(found)

@@ -96,6 +96,7 @@ class KernelArg:
 @dataclass(frozen=True, repr=False)
 class LoopArg:
     """A loop over the steps 0 to `length` - 1, or from the last to the first if it `is_reversed`.
+    In a graph that is planned for many sizes the length is one of its variables.
 
     `body` is a SINK of the next value of each carry, followed by the stacked outputs of a step. Its
     leaf BUFFER -1 - i stands for source i of the loop: the current value for the first `carries`
@@ -103,7 +104,7 @@ class LoopArg:
     """
 
     body: Any
-    length: int
+    length: Any
     carries: int
     stacks: int
     is_reversed: bool = False
@@ -118,7 +119,7 @@ class LoopArg:
         count = len(self.body.src)
         return self.body.src[number if number < count else number - count]
 
-    def shape(self, number: int) -> tuple[int, ...]:
+    def shape(self, number: int) -> tuple[Any, ...]:
         """The shape of output `number`: stacked values have an axis of steps in front."""
         one = tuple(self.value(number).shape)
         return one if number < self.carries else (self.length, *one)

@@ -10,10 +10,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import lru_cache
 from operator import mul
 from typing import Any
 
+from tilegrad.ir.args import LoopArg
 from tilegrad.ir.graph_templates import Step, Template
 from tilegrad.ir.op import Ops
 from tilegrad.ir.polynomial import Polynomial, evaluate
@@ -50,6 +52,15 @@ class _Share:
         self.polynomial = polynomial
 
 
+class _SizedLoop:
+    """A loop whose number of steps is a polynomial of the sizes."""
+
+    __slots__ = ("arg", "polynomial")
+
+    def __init__(self, arg: LoopArg, polynomial: Polynomial):
+        self.arg, self.polynomial = arg, polynomial
+
+
 # What an argument is of the sizes: one of these, or the argument itself where it does not change.
 Formula = Any
 
@@ -61,6 +72,8 @@ def made(formula: Formula, sizes: Sizes) -> Any:
         return evaluate(formula.polynomial, sizes)
     if kind is _Several:
         return tuple([made(each, sizes) for each in formula.each])
+    if kind is _SizedLoop:
+        return replace(formula.arg, length=evaluate(formula.polynomial, sizes))
     if kind is _Share:
         return 1 / evaluate(formula.polynomial, sizes)
     return formula
@@ -82,6 +95,10 @@ def fitted(seen: Sequence[Any], examples: Sequence[Sizes]) -> Formula | None:
             each is not None or column[0] is None for each, column in zip(several, zip(*seen))
         )
         return _Several(tuple(several)) if is_whole else None
+    if all(each.__class__ is LoopArg for each in seen):
+        is_same = all(replace(each, length=first.length) == first for each in seen)
+        found = _polynomial([each.length for each in seen], examples) if is_same else None
+        return None if found is None else _SizedLoop(first, found)
     return None
 
 

@@ -37,7 +37,7 @@ def _custom(node: UOp) -> str | None:
 
 def _loop(node: UOp) -> str | None:
     arg = node.arg
-    if not isinstance(arg, LoopArg) or arg.length < 1:
+    if not isinstance(arg, LoopArg) or (isinstance(arg.length, int) and arg.length < 1):
         return f"its argument is {arg!r}"
     if len(node.src) < max(arg.carries + arg.stacks, 1):
         return f"{len(node.src)} sources for {arg.carries} carries and {arg.stacks} stacks"
@@ -45,7 +45,7 @@ def _loop(node: UOp) -> str | None:
         if source.dtype is not value.dtype or _shapes_differ(source.shape, value.shape):
             return f"a carry {source.shape} of {types_of((source, value))} becomes {value.shape}"
     for stack in node.src[arg.carries : arg.carries + arg.stacks]:
-        if stack.shape[:1] != (arg.length,):
+        if not stack.shape or _differ(stack.shape[0], arg.length):
             return f"a stack {stack.shape} for {arg.length} steps"
     return None
 

@@ -23,7 +23,7 @@ from tilegrad.tensor.tensor import Tensor
 __all__ = ["GRU", "LSTM", "RNN"]
 
 # Steps up to this many are unrolled, more are a loop.
-_MOST_UNROLLED = 4
+_MOST_UNROLLED = 1
 
 
 class RNN(Module):
@@ -141,24 +141,14 @@ class RNN(Module):
         """Nothing: weights have no memory of one library's kernels to be brought into."""
 
     def _packed(self, packed: PackedSequence, hx: Any) -> tuple[PackedSequence, Any]:
-        """Over padded sequences, longest first; a state stays where its sequence has ended."""
-        x = packed.padded()
-        check_size(type(self).__name__, "features", x, -1, self.input_size)
-        order, back = packed.sorted_indices, packed.unsorted_indices
-        given = hx
-        if hx is not None and order is not None:
-            states = [hx] if isinstance(hx, Tensor) else list(hx)
-            given = [state.index_select(1, order) for state in states]
-        lengths = Tensor(packed.lengths, dtype="int32", device=x.device)
-        step = Tensor.arange(x._sizes[0], device=x.device).unsqueeze(1)
-        is_there = (step < lengths).unsqueeze(-1)
-        made, ends = self._layers(x, self._first_states(x, given, False), is_there)
-        if back is not None:
-            ends = [end.index_select(1, back) for end in ends]
-        return packed.packed_like(made), ends[0] if len(ends) == 1 else tuple(ends)
+        """Over padded sequences; a state stays where its sequence has ended."""
+        check_size(type(self).__name__, "features", packed.data, -1, self.input_size)
+        x, is_there = packed.steps()
+        made, ends = self._layers(x, self._first_states(x, hx, False), is_there)
+        return packed.with_steps(made), ends[0] if len(ends) == 1 else tuple(ends)
 
     def _layers(
-        self, x: Tensor, first: list[Tensor], is_there: Tensor | None
+        self, x: Tensor, first: list[Tensor] | None, is_there: Tensor | None
     ) -> tuple[Tensor, list[Tensor]]:
         """The states of the last layer, (T, N, D * hidden), and the last states of all; `is_there`
         (T, N, 1) tells which steps sequences have.
@@ -170,19 +160,28 @@ class RNN(Module):
                     x = x.dropout(self.dropout)
             ways = []
             for back, suffix in enumerate(self._suffixes(layer)):
-                states = tuple(each[len(last)] for each in first)
-                outputs, state = self._run(x, suffix, states, bool(back), is_there)
+                given = None if first is None else tuple(each[len(last)] for each in first)
+                outputs, state = self._run(x, suffix, given, bool(back), is_there)
                 ways.append(outputs)
                 last.append(state)
             x = ways[0] if len(ways) == 1 else ways[0].cat(ways[1], dim=-1)
         return x, [Tensor.stack(*layers) for layers in zip(*last, strict=True)]
 
-    def _first_states(self, x: Tensor, hx: Any, is_single: bool) -> list[Tensor]:
+    def _state_shapes(self, x: Tensor) -> list[tuple[int, ...]]:
         count = self.num_layers * (2 if self.bidirectional else 1)
         sizes = [self._output_size, self.hidden_size][: 2 if self.kind == "LSTM" else 1]
-        shapes = [(count, x.shape[1], size) for size in sizes]
+        return [(count, x.shape[1], size) for size in sizes]
+
+    def _zero_states(self, x: Tensor) -> list[Tensor]:
+        return [
+            Tensor.zeros(*shape, device=x.device, dtype=x.dtype) for shape in self._state_shapes(x)
+        ]
+
+    def _first_states(self, x: Tensor, hx: Any, is_single: bool) -> list[Tensor] | None:
+        """The states that are given; None for zeros, which are part of the steps."""
         if hx is None:
-            return [Tensor.zeros(*shape, device=x.device, dtype=x.dtype) for shape in shapes]
+            return None
+        shapes = self._state_shapes(x)
         given = [hx] if isinstance(hx, Tensor) else list(hx)
         given = [each.unsqueeze(1) if is_single else each for each in given]
         if [tuple(each.shape) for each in given] != shapes:
@@ -198,7 +197,7 @@ class RNN(Module):
         self,
         x: Tensor,
         suffix: str,
-        state: tuple[Tensor, ...],
+        state: tuple[Tensor, ...] | None,
         is_back: bool,
         is_there: Tensor | None,
     ) -> tuple[Tensor, tuple[Tensor, ...]]:
@@ -207,7 +206,10 @@ class RNN(Module):
         bias_ih, bias_hh = (getattr(self, f"bias_{of}{suffix}", None) for of in ("ih", "hh"))
         projection = getattr(self, f"weight_hr{suffix}") if self.proj_size else None
         gates = x.linear(weight_ih.T, bias_ih)
+        if state is None and x.dtype is not weight_hh.dtype:
+            state = tuple([each[0] for each in self._zero_states(x)])
         if not gates._has_elements():
+            state = state or tuple([each[0] for each in self._zero_states(x)])
             # One step of all times at once has the shape, and hangs on the weights.
             step = _step_of(self.kind, self.nonlinearity, weight_hh, bias_hh, projection)
             return step(gates, state)[0], state
@@ -235,7 +237,7 @@ def _step_of(
 def _all_steps(
     gates: Tensor,
     is_there: Tensor | None,
-    state: tuple[Tensor, ...],
+    state: tuple[Tensor, ...] | None,
     weight: Tensor,
     bias: Tensor | None,
     projection: Tensor | None,
@@ -244,8 +246,15 @@ def _all_steps(
     is_back: bool,
 ) -> tuple[Tensor, ...]:
     """All steps over the gates of the inputs, (T, N, gates): the states (T, N, hidden), followed by
-    the last one.
+    the last one. Without a first state it is zeros: as operands these would be constants, with
+    which a call has no template for all lengths.
     """
+    if state is None:
+        count = gates._sizes[1]
+        sizes = [weight._sizes[1], gates._sizes[2] // GATES[kind]][: 2 if kind == "LSTM" else 1]
+        state = tuple(
+            [Tensor.zeros(count, n, device=gates.device, dtype=gates.dtype) for n in sizes]
+        )
     step = _step_of(kind, nonlinearity, weight, bias, projection)
 
     def one(state: tuple[Tensor, ...], row: Any) -> tuple[tuple[Tensor, ...], Tensor]:

@@ -21,25 +21,27 @@ from tilegrad.ir.args import STEP, BufferArg, LoopArg
 from tilegrad.ir.movement import reshape, shaped, shrink
 from tilegrad.ir.op import Ops
 from tilegrad.ir.queries import below_reshapes, nodes_of
-from tilegrad.ir.uop import UOp, prod, toposort
+from tilegrad.ir.uop import UOp, prod, sint, toposort
 
 __all__ = ["Loop", "carries_of", "memory_below", "sources_of", "step_of"]
 
 
 @dataclass(frozen=True)
 class Loop:
-    """What an item runs `length` times, the last step first if it `is_reversed`.
+    """What an item runs `length` times, the last step first if it `is_reversed`. The length may be
+    one that a launch says.
 
     Attributes:
         body: a SINK of assignments.
         positions: for the body's BUFFER -1 - i, the position in the item's buffers in the first
-            iteration, in a later one that an even number of iterations follow, and an odd number.
+            iteration, if an even number of iterations follow and if an odd number do, and so in a
+            later one.
     """
 
     body: UOp
-    length: int
+    length: sint
     is_reversed: bool
-    positions: tuple[tuple[int, int, int], ...]
+    positions: tuple[tuple[int, int, int, int], ...]
 
 
 def memory_below(loop: UOp, number: int) -> UOp:
@@ -49,6 +51,10 @@ def memory_below(loop: UOp, number: int) -> UOp:
     is_carry = number < loop.arg.carries
     source = loop.src[number]
     while _is_done_by_step(source) and (source.op is Ops.RESHAPE or not is_carry):
+        if not all(isinstance(size, int) for size in (*source.shape, *source.src[0].shape)):
+            # Where a row begins must not depend on how many there are.
+            if source.op not in (Ops.RESHAPE, Ops.DETACH):
+                break
         source = source.src[0]
     return source
 
@@ -89,15 +95,17 @@ class _StepLeaves:
 
     def __init__(self, device: str):
         self.device = device
-        self.positions: list[tuple[int, int, int]] = []
+        self.positions: list[tuple[int, int, int, int]] = []
 
-    def leaf(
-        self, dtype: DType, shape: tuple[int, ...], first: int, even: int = -1, odd: int = -1
-    ) -> UOp:
-        """Memory at the position `first`, or elsewhere in later iterations."""
-        self.positions.append((first, even, odd) if even >= 0 else (first, first, first))
-        arg = BufferArg(-len(self.positions), self.device, int(prod(shape)))
-        return shaped(UOp(Ops.BUFFER, dtype, (), arg), shape)
+    def leaf(self, dtype: DType, shape: Sequence[sint], *positions: int) -> UOp:
+        """Memory at a position, at one by what follows, or at four. Of rows whose number a launch
+        says there are the most.
+        """
+        first_even, first_odd, even, odd = positions * (4 // len(positions))
+        self.positions.append((first_even, first_odd, even, odd))
+        sizes = tuple([size if isinstance(size, int) else int(size.vmax) for size in shape])
+        arg = BufferArg(-len(self.positions), self.device, int(prod(sizes)))
+        return shaped(UOp(Ops.BUFFER, dtype, (), arg), sizes)
 
 
 def step_of(
@@ -112,7 +120,8 @@ def step_of(
     and the memory below each source that it `reads`.
     """
     arg: LoopArg = loop.arg
-    step = UOp.variable(STEP, 0, arg.length - 1)
+    most = arg.length if isinstance(arg.length, int) else int(arg.length.vmax)
+    step = UOp.variable(STEP, 0, most - 1)
     memory = _StepLeaves(device)
     below: dict[UOp, UOp] = {}
 
@@ -123,11 +132,15 @@ def step_of(
         if number < arg.carries:
             last = written[number]
             other = spare.get(number, last)
-            return memory.leaf(source.dtype, source.shape, reads[base], other, last)
+            first = reads[base]
+            return memory.leaf(source.dtype, source.shape, first, first, other, last)
+        is_stack = number < arg.carries + arg.stacks
+        if is_stack and not isinstance(arg.length, int):
+            return _row(memory.leaf(source.dtype, source.shape, reads[base]), step)
         if base not in below:
             below[base] = memory.leaf(base.dtype, base.shape, reads[base])
         value = _moved(source, below[base])
-        return _row(value, step) if number < arg.carries + arg.stacks else value
+        return _row(value, step) if is_stack else value
 
     count = len(arg.body.src)
     before = [output - count for output in written if output >= count]
@@ -139,9 +152,7 @@ def step_of(
     for output, slot in written.items():
         value = arg.value(output)
         if output < arg.carries:
-            other = spare.get(output, slot)
-            first = slot if arg.length % 2 else other
-            targets[output] = memory.leaf(value.dtype, value.shape, first, slot, other)
+            targets[output] = memory.leaf(value.dtype, value.shape, slot, spare.get(output, slot))
         else:
             stacks[output] = memory.leaf(value.dtype, arg.shape(output), slot)
             targets[output] = _row(stacks[output], step)

@@ -7,6 +7,7 @@ from __future__ import annotations
 from tilegrad.base.dtype import dtypes
 from tilegrad.ir.args import KernelArg
 from tilegrad.ir.direct_copies import direct_copies
+from tilegrad.ir.lengths import extent_of
 from tilegrad.ir.op import Axis, Ops
 from tilegrad.ir.queries import base_of, below_reshapes
 from tilegrad.ir.rules import simplify
@@ -91,14 +92,17 @@ class ValueItems(KernelItems):
         buffers: list[int] = []
         written: dict[int, int] = {}
         for number in [*carries, *sorted(outputs.keys() - set(carries))]:
-            size = int(prod(arg.shape(number)))
-            spec = BufferSpec(self.device[node], arg.value(number).dtype, size)
+            shape = arg.shape(number)
+            size = prod([each if isinstance(each, int) else int(each.vmax) for each in shape])
+            spec = BufferSpec(
+                self.device[node], arg.value(number).dtype, size, extent=extent_of(shape)
+            )
             written[number] = len(buffers)
             buffers.append(self.new_buffer(spec))
             if number in outputs:
                 self.memory[outputs[number]] = buffers[-1]
         spare: dict[int, int] = {}
-        for carry in carries if arg.length > 1 else ():
+        for carry in carries if arg.length != 1 else ():
             spare[carry] = len(buffers)
             buffers.append(self.new_buffer(self.buffers[buffers[written[carry]]]))
         count = len(buffers)

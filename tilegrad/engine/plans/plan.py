@@ -26,7 +26,7 @@ from tilegrad.engine.program.fields import (
     text,
     whole,
 )
-from tilegrad.ir.lengths import Terms
+from tilegrad.ir.lengths import Terms, value_of
 
 __all__ = ["LoopPlan", "Plan", "PlannedMemory", "Step", "plan_of", "text_of"]
 
@@ -53,18 +53,23 @@ class Step:
 @dataclass(frozen=True)
 class LoopPlan:
     """The plan of a loop's step, run `length` times, with the number of the step as the variable
-    `STEP`, from the last down if it `is_reversed`.
+    `STEP`, from the last down if it `is_reversed`. A length of a launch is terms.
 
     `positions` has for each input of the plan its positions in the loop's buffers: in the first
-    iteration, in later ones before an even number of iterations, and before an odd number. `blocks`
-    has the buffer of each device in which the plan's temporaries lie.
+    iteration, before an even number of iterations and before an odd number, and so in later ones.
+    `blocks` has the buffer of each device in which the plan's temporaries lie.
     """
 
     plan: Plan
-    length: int
+    length: int | Terms
     is_reversed: bool
     positions: tuple[tuple[int, ...], ...]
     blocks: dict[str, int]
+
+    def length_at(self, variables: Mapping[str, int]) -> int:
+        """How often it runs in a launch with these values of variables."""
+        length = self.length
+        return length if isinstance(length, int) else value_of(length, variables)
 
 
 @dataclass(frozen=True)
@@ -201,9 +206,11 @@ def _loop_plan_of(fields: dict[str, Any]) -> LoopPlan | None:
     plan = _plan_of(fields["plan"])
     if plan is None:
         return None
-    positions = tuple([numbers(each) for each in row(fields["positions"])])
+    positions = tuple([numbers(row(each, 4)) for each in row(fields["positions"])])
     is_reversed, blocks = flag(fields["is_reversed"]), mapping(fields["blocks"])
-    return LoopPlan(plan, whole(fields["length"]), is_reversed, positions, blocks)
+    given = fields["length"]
+    length = whole(given) if isinstance(given, int) else terms(given)
+    return None if length is None else LoopPlan(plan, length, is_reversed, positions, blocks)
 
 
 def _memory_of(fields: dict[str, Any]) -> PlannedMemory:

@@ -277,7 +277,8 @@ def _loop_plan(schedule: Schedule, position: int, *, is_short: bool) -> LoopPlan
         schedule.buffers.append(BufferSpec(device, dtypes.uint8, size))
     schedule.items[position] = item
     inputs = [loop.positions[-1 - leaf.arg.slot] for leaf in graph.leaves]
-    return LoopPlan(plan, loop.length, loop.is_reversed, tuple(inputs), blocks)
+    length = loop.length if isinstance(loop.length, int) else terms_of(loop.length)
+    return LoopPlan(plan, length, loop.is_reversed, tuple(inputs), blocks)
 
 
 def _helpers(graph: Graph) -> AbstractContextManager[Helpers | None]:

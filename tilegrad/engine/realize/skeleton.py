@@ -1,8 +1,8 @@
 """A request without its sizes: what graphs share that differ in lengths only.
 
-The sizes stand in arguments: of memory, of draws, of movement ops, and integers as constants, which
-often are sizes. They are taken out in the order of the nodes; of a SHRINK, where it begins and how
-long it is.
+The sizes stand in arguments: of memory, of draws, of movement ops, of loops, whose steps are as
+many as the rows that they go over, and integers as constants, which often are sizes. They are taken
+out in the order of the nodes; of a SHRINK, where it begins and how long it is.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ Role = str
 
 _SHAPES = (Ops.RESHAPE, Ops.EXPAND)
 # Ops with rules of their own for sizes.
-_CLOSED = frozenset({Ops.LOOP, Ops.LOOP_OUTPUT, Ops.CUSTOM, Ops.DEFINE_VAR, Ops.BIND})
+_CLOSED = frozenset({Ops.CUSTOM, Ops.DEFINE_VAR, Ops.BIND})
 _SIZED = frozenset({
-    Ops.BUFFER, Ops.RAND, Ops.RESHAPE, Ops.EXPAND, Ops.PAD, Ops.SHRINK, Ops.CONST
+    Ops.BUFFER, Ops.RAND, Ops.RESHAPE, Ops.EXPAND, Ops.PAD, Ops.SHRINK, Ops.CONST, Ops.LOOP
 })  # fmt: skip
 
 
@@ -55,6 +55,8 @@ def sizes_of(node: UOp) -> Sequence[int]:
         return (arg.size,)
     if op is Ops.RAND:
         return arg.shape  # type: ignore[no-any-return]
+    if op is Ops.LOOP:
+        return (arg.length,)
     if op is Ops.CONST and node.dtype.is_int:
         return (arg,)
     return ()
@@ -75,6 +77,8 @@ def with_sizes(node: UOp, sizes: Sequence[Any]) -> Any:
         ])  # fmt: skip
     if op is Ops.BUFFER:
         return node.arg._replace(size=sizes[0])
+    if op is Ops.LOOP:
+        return replace(node.arg, length=sizes[0])
     assert op is Ops.RAND
     return replace(node.arg, shape=tuple(sizes))
 
@@ -109,4 +113,7 @@ def _rest(node: UOp, row: tuple[Any, ...]) -> Any:
     """
     if node.op is Ops.CONST:
         return row[2] is None
+    if node.op is Ops.LOOP:
+        arg = node.arg
+        return arg.body.key, arg.carries, arg.stacks, arg.is_reversed
     return node.arg.device if node.op in (Ops.BUFFER, Ops.RAND) else None

@@ -331,12 +331,31 @@ class _Solver:
             if op is Ops.ASSIGN and below[1]:
                 _equal(below[0], below[1])
             return below[0]
+        if op is Ops.LOOP:
+            self._check_loop(number, below)
+            return []
+        if op is Ops.LOOP_OUTPUT:
+            loop = node.src[0].arg
+            sizes = [poly.constant(size) for size in loop.value(node.arg).shape]
+            return sizes if node.arg < loop.carries else [*self._sizes(sources[0]), *sizes]
         if op.is_alu or op in _SAME_SHAPE:
             shaped = [shape for shape in below if shape]
             for other in shaped[1:]:
                 _equal(shaped[0], other)
             return shaped[0] if shaped else []
         raise _NoGraph
+
+    def _check_loop(self, number: int, below: Sequence[Shape]) -> None:
+        """A loop has as many steps as its stacks have rows. What a step finds has sizes that are
+        numbers: they are part of its body.
+        """
+        arg = self.request.nodes[number].arg
+        stacks = range(arg.carries, arg.carries + arg.stacks)
+        for at, shape in enumerate(below):
+            if at in stacks:
+                _equal(shape[:1], self._sizes(number))
+            if not all(map(poly.is_constant, shape[at in stacks :])):
+                raise _NoGraph
 
     # between what the unknowns may be
 

@@ -17,7 +17,6 @@ from typing import Any, Final, NamedTuple
 
 from tilegrad.base.errors import InternalError, TilegradError
 from tilegrad.device.backend import Backend
-from tilegrad.device.registry import Device
 from tilegrad.engine.build.pipeline import CompiledKernel
 from tilegrad.engine.plans.plan import Plan, PlannedMemory, Step
 from tilegrad.engine.run import better_kernels, report
@@ -27,7 +26,7 @@ from tilegrad.engine.run.wakes_threads import WakesThreads
 from tilegrad.ir.lengths import Terms, text_of, value_of
 from tilegrad.runtime.buffer import Buffer, over, size_class
 
-__all__ = ["NoRoomError", "Ready", "made_ready"]
+__all__ = ["Load", "NoRoomError", "Ready", "is_copy"]
 
 # Operations and bytes of a run that ends before a sleeping thread has woken: some 100 microseconds.
 _SMALL_OPS = _SMALL_BYTES = 1 << 20
@@ -132,14 +131,21 @@ class Ready:
 
     __slots__ = (
         "_allocator", "_calls", "_copies", "_costs", "_costs_at", "_count", "_first", "_fixed",
-        "_inputs", "_launches", "_load", "_memory", "_offsets", "_outputs", "_own",
+        "_inputs", "_launches", "_lengths", "_load", "_memory", "_offsets", "_outputs", "_own",
         "_patience_s", "_picks", "_plan", "_run", "_runs", "_shared", "_wakes", "backend",
     )  # fmt: skip
 
     def __init__(
-        self, plan: Plan, launches: Sequence[KernelLaunch], backend: Backend, load: Load
+        self,
+        plan: Plan,
+        launches: Sequence[KernelLaunch],
+        backend: Backend,
+        load: Load,
+        lengths: Mapping[str, int] | None = None,
     ) -> None:
         self.backend = backend
+        # The values of variables at which loops have their lengths.
+        self._lengths = lengths
         self._allocator = backend.allocator
         # A plan has what is made ready of it.
         self._plan, self._load = weakref.ref(plan), load
@@ -178,7 +184,7 @@ class Ready:
         """Run the kernels that the plan has by now."""
         plan = self._plan()
         if plan is not None:
-            self._use(launches_of(plan) or ())
+            self._use(launches_of(plan, self._lengths) or ())
 
     def _assign_inputs(self, plan: Plan) -> None:
         """The inputs that are copied to this device, and those that are the caller's memory."""
@@ -186,9 +192,9 @@ class Ready:
         self._copies = [
             (step.buffers[0], plan.buffers[step.buffers[1]].source or 0, _nbytes(plan, step))
             for step in plan.steps
-            if _is_copy(step)
+            if is_copy(step)
         ]
-        read = {step.buffers[1] for step in plan.steps if _is_copy(step)}
+        read = {step.buffers[1] for step in plan.steps if is_copy(step)}
         self._inputs = [
             (position, memory.source)
             for position, memory in enumerate(plan.buffers)
@@ -421,7 +427,8 @@ def _text(pick: Pick, texts: Mapping[int, str]) -> str:
     return str(pick.value) if isinstance(pick, FixedInteger) else texts[pick]
 
 
-def _is_copy(step: Step) -> bool:
+def is_copy(step: Step) -> bool:
+    """Whether a step is a copy."""
     return step.kernel is None and step.loop is None
 
 
@@ -431,50 +438,3 @@ def _nbytes(plan: Plan, step: Step) -> int | None:
     """
     memory = plan.buffers[step.buffers[0]]
     return None if memory.terms is not None else memory.size * memory.dtype.nbytes
-
-
-def made_ready(plan: Plan, load: Load) -> Ready | None:
-    """The plan ready to run in one call, if its device has that and each step is a kernel there,
-    or a copy to it that may come before all kernels.
-    """
-    launches = launches_of(plan)
-    if not launches or not _copies_come_first(plan):
-        return None
-    device = launches[0].device
-    # What copies read is on other devices.
-    read = {step.buffers[1] for step in plan.steps if _is_copy(step)}
-    devices = {
-        memory.device for position, memory in enumerate(plan.buffers) if position not in read
-    }
-    devices |= {*plan.blocks, *[step.device for step in plan.steps], *[e.device for e in launches]}
-    if devices != {device}:
-        return None
-    slots = {position for position, memory in enumerate(plan.buffers) if memory.slot is not None}
-    if not slots.isdisjoint(plan.outputs):
-        return None
-    found = Ready(plan, launches, Device[device], load)
-    return found if found.call(True) is not None else None
-
-
-def _copies_come_first(plan: Plan) -> bool:
-    """Whether each copy reads an input that nothing else names, and fills memory that no earlier
-    kernel uses.
-    """
-    used: set[int] = set()
-    is_block_used = False
-    named = [position for step in plan.steps for position in step.buffers]
-    for step in plan.steps:
-        if not _is_copy(step):
-            used.update(step.buffers)
-            memory = [plan.buffers[position] for position in step.buffers]
-            is_block_used = is_block_used or any(
-                each.offset is not None or each.slot is not None for each in memory
-            )
-            continue
-        target, source = (plan.buffers[position] for position in step.buffers)
-        if source.source is None or named.count(step.buffers[1]) > 1:
-            return False
-        is_shared = target.offset is not None or target.slot is not None
-        if step.buffers[0] in used or (is_block_used and is_shared):
-            return False
-    return True

@@ -27,10 +27,11 @@ from tilegrad.engine.plans.plans import use_best
 from tilegrad.engine.program.blocks import blocks_at
 from tilegrad.engine.run import report
 from tilegrad.engine.run.in_use import largest
+from tilegrad.engine.run.made_ready import ReadyByLengths, made_ready
 from tilegrad.engine.run.memory import mark_as_of_function
 from tilegrad.engine.run.nan_check import LaunchWatch
 from tilegrad.engine.run.plan_queues import in_order
-from tilegrad.engine.run.ready import NoRoomError, Ready, made_ready
+from tilegrad.engine.run.ready import NoRoomError, Ready
 from tilegrad.ir.args import STEP
 from tilegrad.ir.lengths import value_of
 from tilegrad.ir.uop import UOp, sint
@@ -219,7 +220,7 @@ def run_plan(
     return [table[number] for number in plan.outputs]
 
 
-def ready_plan(plan: Plan) -> Ready | None:
+def ready_plan(plan: Plan) -> Ready | ReadyByLengths | None:
     """The plan ready to run in one call, unless somebody is to see each step."""
     switches = current_config()
     if _recorder.get() is not None or _timer.get() is not None:
@@ -228,7 +229,7 @@ def ready_plan(plan: Plan) -> Ready | None:
         return None
     if not plan.ready:
         plan.ready.append(made_ready(plan, load_program))
-    found: Ready | None = plan.ready[0]
+    found: Ready | ReadyByLengths | None = plan.ready[0]
     if found is not None and Device.at_hand(found.backend.name) is not found.backend:
         plan.ready.clear()
         return ready_plan(plan)
@@ -275,6 +276,7 @@ def _run_loop(
     loop: LoopPlan,
     step: Step,
     outer: Sequence[Buffer],
+    variables: Mapping[str, int],
     origin_of: Callable[[Step], tuple[Entry, ...]],
 ) -> TilegradError | None:
     """Run a loop on its buffers; what a step raises is given back."""
@@ -284,11 +286,11 @@ def _run_loop(
     blocks = {device: buffers[position] for device, position in loop.blocks.items()}
     tables = [
         _table(loop.plan, [buffers[positions[when]] for positions in loop.positions], blocks, {})
-        for when in range(3)
+        for when in range(4)
     ]
-    last = loop.length - 1
-    for iteration in range(loop.length):
-        table = tables[1 + (last - iteration) % 2 if iteration else 0]
+    last = loop.length_at(variables) - 1
+    for iteration in range(last + 1):
+        table = tables[2 * (iteration > 0) + (last - iteration) % 2]
         values = {STEP: last - iteration if loop.is_reversed else iteration}
         failure = _run_steps(loop.plan, table, values, lambda _: origin_of(step), False, ())
         if failure is not None:
@@ -330,7 +332,7 @@ def _run_steps(
                 for number in new.intersection(step.buffers):
                     table[number].copy_in(bytes(table[number].nbytes))
                 new.difference_update(step.buffers)
-                failure = _run_loop(step.loop, step, table, origin_of)
+                failure = _run_loop(step.loop, step, table, variables, origin_of)
                 if failure is not None:
                     return failure
                 continue

@@ -4,17 +4,22 @@ it takes: where all of them are kernels whose dimensions are known.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from tilegrad.engine.build.pipeline import CompiledKernel
 from tilegrad.engine.plans.plan import LoopPlan, Plan, PlannedMemory, Step
 from tilegrad.ir.args import STEP
+from tilegrad.ir.lengths import Terms
 
-__all__ = ["FixedInteger", "Inside", "KernelLaunch", "Pick", "launches_of"]
+__all__ = [
+    "MOST_LAUNCHES", "FixedInteger", "Inside", "KernelLaunch", "Pick", "launches_of",
+    "lengths_of_loops",
+]  # fmt: skip
 
 # Longer loops run launch by launch, which takes a few microseconds each.
-_MOST_LAUNCHES = 1 << 13
+MOST_LAUNCHES = 1 << 13
+"""What is more is not kept."""
 
 
 class Inside(NamedTuple):
@@ -43,9 +48,12 @@ class KernelLaunch(NamedTuple):
     picks: tuple[Pick, ...]
 
 
-def launches_of(plan: Plan) -> list[KernelLaunch] | None:
+def launches_of(
+    plan: Plan, variables: Mapping[str, int] | None = None
+) -> list[KernelLaunch] | None:
     """The launches of `plan` but for its copies; None if a step is something else, if a loop has
-    memory that each run takes anew, or if there are too many.
+    memory that each run takes anew, or if there are too many. Loops whose lengths a launch says run
+    as often as they do at the `variables`, which may be any number of launches.
     """
     found: list[KernelLaunch] = []
     for step in plan.steps:
@@ -56,17 +64,28 @@ def launches_of(plan: Plan) -> list[KernelLaunch] | None:
             if (
                 not all(map(_is_plain, inner.steps))
                 or any(_is_own(memory) for memory in inner.buffers)
-                or step.loop.length * len(inner.steps) > _MOST_LAUNCHES
+                or (_is_long(step.loop) and variables is None)
             ):
                 return None
-            found += _iterations(step, step.loop)
+            found += _iterations(step, step.loop, variables or {})
         elif step.kernel is not None:
             if step.kernel.blocks is not None:
                 # The number of blocks is another at each launch.
                 return None
             picks = (*step.buffers, *map(_integer, step.names))
             found.append(KernelLaunch(step.device, step.kernel, picks))
-    return found if len(found) <= _MOST_LAUNCHES else None
+    return found if variables is not None or len(found) <= MOST_LAUNCHES else None
+
+
+def lengths_of_loops(plan: Plan) -> list[Terms]:
+    """The lengths of loops that a launch says."""
+    loops = [step.loop for step in plan.steps if step.loop is not None]
+    return [each.length for each in loops if not isinstance(each.length, int)]
+
+
+def _is_long(loop: LoopPlan) -> bool:
+    length = loop.length
+    return not isinstance(length, int) or length * len(loop.plan.steps) > MOST_LAUNCHES
 
 
 def _is_plain(step: Step) -> bool:
@@ -89,7 +108,7 @@ def _is_own(memory: PlannedMemory) -> bool:
     return memory.slot is not None or (memory.source is None and memory.offset is None)
 
 
-def _iterations(step: Step, loop: LoopPlan) -> Iterator[KernelLaunch]:
+def _iterations(step: Step, loop: LoopPlan, variables: Mapping[str, int]) -> Iterator[KernelLaunch]:
     tables: list[list[Pick]] = [
         [
             Inside(step.buffers[loop.blocks[memory.device]], memory.offset or 0)
@@ -97,11 +116,11 @@ def _iterations(step: Step, loop: LoopPlan) -> Iterator[KernelLaunch]:
             else step.buffers[loop.positions[memory.source][when]]
             for memory in loop.plan.buffers
         ]
-        for when in range(3)
+        for when in range(4)
     ]
-    last = loop.length - 1
-    for iteration in range(loop.length):
-        table = tables[1 + (last - iteration) % 2 if iteration else 0]
+    last = loop.length_at(variables) - 1
+    for iteration in range(last + 1):
+        table = tables[2 * (iteration > 0) + (last - iteration) % 2]
         number = FixedInteger(last - iteration if loop.is_reversed else iteration)
         for inner in loop.plan.steps:
             assert inner.kernel is not None

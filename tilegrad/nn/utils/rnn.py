@@ -7,10 +7,15 @@ is beyond its end.
 from __future__ import annotations
 
 import itertools
+from array import array
+from bisect import bisect_right
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+from tilegrad.base.dtype import dtypes
 from tilegrad.base.errors import ConfigError, ShapeError
+from tilegrad.tensor.calls.templates import templated
+from tilegrad.tensor.calls.uploads import uploaded_bytes
 from tilegrad.tensor.handle.core import check_tensors
 from tilegrad.tensor.handle.size_arguments import here, show_shape
 from tilegrad.tensor.tensor import Tensor
@@ -78,6 +83,67 @@ def unpad_sequence(
     return [rows[position, :size] for position, size in enumerate(sizes)]
 
 
+def integers(like: Tensor, values: array[int], shape: tuple[int, ...]) -> Tensor:
+    """A tensor of integers of the class and on the device of `like`. Where that may be it is memory
+    at once: a loop that makes other ones in each step has equal leaves.
+    """
+    dtype = dtypes.int32 if values.itemsize == 4 else dtypes.int64
+    made = None
+    if values:
+        made = uploaded_bytes(like, values.tobytes(), dtype, shape)
+    if made is None:
+        made = type(like)([*values], dtype=dtype, device=like.device).reshape(shape)
+    return made
+
+
+def _integers_in(given: Any) -> list[int]:
+    return [int(n) for n in (given.tolist() if isinstance(given, Tensor) else given)]
+
+
+def _lengths_of(sizes: Sequence[int]) -> list[int]:
+    """The length of each sequence, longest first, of how many sequences have each step."""
+    lengths: list[int] = []
+    for step in range(len(sizes), 0, -1):
+        lengths += [step] * (sizes[step - 1] - len(lengths))
+    return lengths
+
+
+def _packed(
+    padded: Tensor, sizes: Sequence[int], order: Sequence[int], *, batch_first: bool
+) -> Tensor:
+    """The steps of `padded`, one below the other, of `sizes` sequences each, in this `order`."""
+    second = padded._sizes[1]
+    rows = array("i")
+    for step, size in enumerate(sizes):
+        if batch_first:
+            rows.extend([at * second + step for at in order[:size]])
+        else:
+            rows.extend([step * second + at for at in order[:size]])
+    return _rows_at(padded, integers(padded, rows, (len(rows),)))
+
+
+@templated
+def _rows_at(padded: Tensor, rows: Tensor) -> Tensor:
+    """Rows of a tensor whose first two axes are one."""
+    return padded.flatten(0, 1)._rows(rows)
+
+
+@templated
+def _steps_at(data: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
+    """Rows of a tensor, zeros for the row -1, and which of them there are."""
+    return data._rows(rows), (rows >= 0).unsqueeze(-1)
+
+
+@templated
+def _padded_at(data: Tensor, rows: Tensor, padding_value: float) -> Tensor:
+    """Rows of a tensor, with a value for the row -1."""
+    found = data._rows(rows)
+    if not padding_value:
+        return found
+    is_there = (rows >= 0).reshape(*rows._sizes, *[1] * (data.ndim - 1))
+    return is_there.where(found, found.const_like(padding_value))
+
+
 class PackedSequence(NamedTuple):
     """Sequences without padding: the first steps of all of them, longest sequence first, then the
     second steps of all that have one, and so on.
@@ -97,40 +163,48 @@ class PackedSequence(NamedTuple):
     @property
     def lengths(self) -> list[int]:
         """The length of each sequence, longest first."""
-        sizes = self._sizes()
-        return [sum(size > position for size in sizes) for position in range(sizes[0])]
+        return _lengths_of(self._sizes())
 
     def _sizes(self) -> list[int]:
-        given = self.batch_sizes
-        return [int(n) for n in (given.tolist() if isinstance(given, Tensor) else given)]
+        return _integers_in(self.batch_sizes)
 
-    def positions(self) -> list[tuple[int, int]]:
-        """The step and the sequence, longest first, of each row of `data`."""
-        return [(step, n) for step, size in enumerate(self._sizes()) for n in range(size)]
+    def _order(self) -> list[int]:
+        """For each sequence that was packed, its place among the sequences, longest first."""
+        given = self.unsorted_indices
+        return [*range(self._sizes()[0])] if given is None else _integers_in(given)
 
-    def padded(self, padding_value: float = 0.0, total_length: int | None = None) -> Tensor:
-        """(steps, sequences, ...), longest sequence first."""
-        sizes = self._sizes()
-        steps = max(len(sizes), total_length or 0)
+    def _rows(self, steps: int, *, batch_first: bool) -> Tensor:
+        """The row of `data` for each of the first `steps` of each sequence, in the order in which
+        they were packed, and -1 where there is none: (steps, sequences), or the other way round.
+        """
+        sizes, order = self._sizes(), self._order()
         starts = [0, *itertools.accumulate(sizes)]
-        rows = [
-            [starts[t] + n if t < len(sizes) and n < sizes[t] else -1 for n in range(sizes[0])]
-            for t in range(steps)
-        ]
-        index = Tensor(rows, dtype="int32", device=self.data.device)
-        is_there = (index >= 0).reshape(*index.shape, *[1] * (self.data.ndim - 1))
-        rows_of = self.data[index.clip(0)]
-        found: Tensor = is_there.where(rows_of, rows_of.const_like(padding_value))
+        rows = array("i")
+        if batch_first:
+            lengths = _lengths_of(sizes)
+            for at in order:
+                rows.extend([start + at for start in starts[: lengths[at]]])
+                rows.extend([-1] * (steps - lengths[at]))
+            return integers(self.data, rows, (len(order), steps))
+        for start, size in zip(starts, sizes):
+            rows.extend([start + at if at < size else -1 for at in order])
+        rows.extend([-1] * ((steps - len(sizes)) * len(order)))
+        return integers(self.data, rows, (steps, len(order)))
+
+    def steps(self) -> tuple[Tensor, Tensor]:
+        """The steps padded to the longest sequence, (steps, sequences, ...) in the order in which
+        they were packed, and which of them there are, (steps, sequences, 1).
+        """
+        found: tuple[Tensor, Tensor] = _steps_at(
+            self.data, self._rows(len(self._sizes()), batch_first=False)
+        )
         return found
 
-    def packed_like(self, padded: Tensor) -> PackedSequence:
-        """The steps of `padded` (steps, sequences, ...) in place of `data`."""
-        rows, columns = ([pair[at] for pair in self.positions()] for at in (0, 1))
-        picked = padded[
-            Tensor(rows, dtype="int32", device=padded.device),
-            Tensor(columns, dtype="int32", device=padded.device),
-        ]
-        return self._replace(data=picked)
+    def with_steps(self, padded: Tensor) -> PackedSequence:
+        """The steps of `padded`, in the order of `steps`, in place of `data`."""
+        sizes, order = self._sizes(), self._order()
+        positions = sorted(range(len(order)), key=order.__getitem__)
+        return self._replace(data=_packed(padded, sizes, positions, batch_first=False))
 
     def to(self, device: str) -> PackedSequence:
         """With its steps on another device."""
@@ -142,9 +216,12 @@ def pack_padded_sequence(
     lengths: Tensor | Sequence[int],
     batch_first: bool = False,
     enforce_sorted: bool = True,
+    *,
+    kind: str = "i",
 ) -> PackedSequence:
     """The sequences in `input`, (L, N, ...) or (N, L, ...) with `batch_first`, without what stands
-    beyond their `lengths`. Lengths in a tensor are waited for.
+    beyond their `lengths`. Lengths in a tensor are waited for. `kind` is the integers of the
+    result: "i" for int32, "q" for int64.
 
     Raises ShapeError unless there is a length of 1 to L for each sequence; and with
     `enforce_sorted` unless they fall, or stay.
@@ -154,9 +231,8 @@ def pack_padded_sequence(
     ([1, 3, 2], [2, 1])
     """
     check_tensors("pack_padded_sequence", input)
-    sizes = [int(n) for n in (lengths.tolist() if isinstance(lengths, Tensor) else lengths)]
-    padded = input.transpose(0, 1) if batch_first else input
-    steps, count = padded._sizes[:2]
+    sizes = _integers_in(lengths)
+    steps, count = reversed(input._sizes[:2]) if batch_first else input._sizes[:2]
     is_ordered = all(a >= b for a, b in itertools.pairwise(sizes))
     if len(sizes) != count or not all(1 <= size <= steps for size in sizes):
         raise ShapeError(
@@ -171,17 +247,15 @@ def pack_padded_sequence(
             line=here(),
         )
     order = sorted(range(count), key=lambda position: -sizes[position])
-    sizes = [sizes[position] for position in order]
-    batch = [sum(size > step for size in sizes) for step in range(sizes[0])]
-    made = PackedSequence(None, Tensor(batch, dtype="int32"))
-    if not enforce_sorted:
-        back = sorted(range(count), key=order.__getitem__)
-        made = made._replace(
-            sorted_indices=Tensor(order, dtype="int32", device=input.device),
-            unsorted_indices=Tensor(back, dtype="int32", device=input.device),
-        )
-        padded = padded.index_select(1, made.sorted_indices)
-    return made.packed_like(padded)
+    left = sorted(sizes)
+    batch = [count - bisect_right(left, step) for step in range(left[-1])]
+    data = _packed(input, batch, order, batch_first=batch_first)
+    told = batch, order, sorted(range(count), key=order.__getitem__)
+    numbers = [
+        integers(input, array(kind, each), (len(each),))
+        for each in told[: 1 if enforce_sorted else 3]
+    ]
+    return PackedSequence(data, *numbers)
 
 
 def pad_packed_sequence(
@@ -189,9 +263,11 @@ def pad_packed_sequence(
     batch_first: bool = False,
     padding_value: float = 0.0,
     total_length: int | None = None,
+    *,
+    kind: str = "i",
 ) -> tuple[Tensor, Tensor]:
     """The sequences padded to the longest, or to `total_length`, in the order in which they were
-    packed, and their lengths.
+    packed, and their lengths, int32, or int64 where `kind` is "q".
 
     Raises ShapeError if `total_length` is less than the longest.
 
@@ -206,22 +282,22 @@ def pad_packed_sequence(
             f"pad_packed_sequence: total_length {total_length}, the longest has {lengths[0]}",
             line=here(),
         )
-    padded = sequence.padded(padding_value, total_length)
-    found = Tensor(lengths, dtype="int32")
-    if sequence.unsorted_indices is not None:
-        padded = padded.index_select(1, sequence.unsorted_indices)
-        found = found.index_select(0, sequence.unsorted_indices.to(found.device))
-    return padded.transpose(0, 1) if batch_first else padded, found
+    rows = sequence._rows(total_length or lengths[0], batch_first=batch_first)
+    padded = _padded_at(sequence.data, rows, float(padding_value))
+    own = array(kind, [lengths[at] for at in sequence._order()])
+    return padded, integers(Tensor(0), own, (len(own),))
 
 
-def pack_sequence(sequences: Sequence[Tensor], enforce_sorted: bool = True) -> PackedSequence:
+def pack_sequence(
+    sequences: Sequence[Tensor], enforce_sorted: bool = True, *, kind: str = "i"
+) -> PackedSequence:
     """Tensors (L_i, ...), packed; see `pack_padded_sequence`.
 
     >>> nn.utils.rnn.pack_sequence([Tensor([1, 2]), Tensor([3])]).data.tolist()
     [1, 3, 2]
     """
     lengths = [row._sizes[0] for row in sequences]
-    return pack_padded_sequence(pad_sequence(sequences), lengths, False, enforce_sorted)
+    return pack_padded_sequence(pad_sequence(sequences), lengths, False, enforce_sorted, kind=kind)
 
 
 def unpack_sequence(packed_sequences: PackedSequence) -> list[Tensor]:

@@ -146,6 +146,11 @@ class Pattern(Generic[Made]):
         """What is made at these sizes."""
         return self.known.get(values) or self.known.put(values, self.made(self.template.at(values)))
 
+    def has_one_shape(self, slot: int) -> bool:
+        """Whether the node of a slot has the same shape at all sizes."""
+        count = count_of_unknowns(self.sizes)
+        return len({self.template.shape_of(slot, each) for each in _apart(count)}) == 1
+
     def graph_at(self, values: Sizes) -> Template:
         """The graph of the results at these sizes."""
         return self.at(values).graph
@@ -401,6 +406,13 @@ def _pattern(
     family.add(made)
     _count[0] += 1
     return made
+
+
+def _apart(count: int) -> list[Sizes]:
+    """Values of unknowns of which no polynomial of a low degree has one value, unless it is one
+    number.
+    """
+    return examples_of(_EXAMPLES, [0] * count)
 
 
 def _unknowns(before: Shapes, now: Shapes) -> tuple[Shapes, list[Sizes]] | None:

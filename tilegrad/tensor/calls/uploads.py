@@ -28,6 +28,7 @@ from tilegrad.tensor.storage.writes import postpones_calls
 
 __all__ = [
     "are_few", "can_upload", "moves_to", "new_memory", "upload", "upload_bytes", "uploaded",
+    "uploaded_bytes",
 ]  # fmt: skip
 
 # More takes longer to copy than the nodes of a copy take to make.
@@ -104,6 +105,17 @@ def uploaded(like: Any, array: Any, dtype: DType) -> Any | None:
     made = object.__new__(like.__class__)
     is_made = upload_bytes(made, array, dtype, array.shape, device_of(like))
     return made if is_made else None
+
+
+def uploaded_bytes(like: Any, data: bytes, dtype: DType, shape: tuple[int, ...]) -> Any | None:
+    """As `uploaded`, of the bytes of an array of `shape`, in row-major order; None where these may
+    be no memory at once, too.
+    """
+    device = device_of(like)
+    if len(data) > _MOST_BYTES or not can_upload(device):
+        return None
+    made = object.__new__(like.__class__)
+    return made if upload_bytes(made, data, dtype, shape, device) else None
 
 
 def are_few(size: int, dtype: DType) -> bool:

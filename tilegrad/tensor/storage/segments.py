@@ -86,7 +86,7 @@ _OFTEN = 8
 _NEVER_AGAIN = -(1 << 62)
 _MOST_KINDS = 4
 # By structure, for leaves of all sizes.
-_sized: Recent[tuple[int, ...], SizedSegment] = Recent(lambda: min(config.KEEP_KERNELS, 1024))
+_sized: Recent[tuple[int, ...], list[SizedSegment]] = Recent(lambda: min(config.KEEP_KERNELS, 512))
 # By structure, the sizes that the leaves of the last run had that made nodes, and how often no
 # segment for all sizes was found.
 _sizes: Recent[tuple[int, ...], tuple[LeafSizes, int]] = Recent(
@@ -289,14 +289,15 @@ def _run_known(found: WaitingCalls, tensor: Any, asked: Call) -> bool:
 
 def _run_sized(found: WaitingCalls, tensor: Any, asked: Call) -> bool:
     """Run the segment of equal calls over leaves of other sizes, if there is one."""
-    sized = _sized.get(found.key)
-    if sized is None or sized.segment.config != current_config():
-        return False
-    below = sized.bases_of(found.leaves)
-    if below is None:
-        return False
-    _write(sized.segment, found, asked, sized.values_of)
-    return _run(sized.segment, found, *below, tensor, asked)
+    # A batch above a size that is memory at once is a leaf of another kind.
+    for sized in _sized.get(found.key) or ():
+        if sized.segment.config != current_config():
+            continue
+        below = sized.bases_of(found.leaves)
+        if below is not None:
+            _write(sized.segment, found, asked, sized.values_of)
+            return _run(sized.segment, found, *below, tensor, asked)
+    return False
 
 
 def _run_plain(found: WaitingCalls, below: Leaves, tensor: Any, asked: Call) -> Segment | None:
@@ -352,7 +353,9 @@ def _note_sizes(
         sized = sized_segment(segment, found, plain, asked, others, before)
         failures += sized is None
         if sized is not None:
-            _sized.put(found.key, sized)
+            known, kinds = _sized.get(found.key) or (), sized.segment.kinds
+            rest = [each for each in known if each.segment.kinds != kinds]
+            _sized.put(found.key, [sized, *rest[: _MOST_KINDS - 1]])
     _sizes.put(found.key, (sizes, failures))
 
 

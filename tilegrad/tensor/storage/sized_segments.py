@@ -111,8 +111,8 @@ class SizedSegment:
         self, leaves: Sequence[Input]
     ) -> tuple[list[Base], list[UOp], dict[str, int]] | None:
         """As `signatures.bases_of`, with the values of all variables that follow from the sizes."""
-        values = self.values_of(leaves)
-        found = None if values is None else bases_of(leaves, self.segment.kinds)
+        found = bases_of(leaves, self.segment.kinds)
+        values = None if found is None else self.values_of(leaves)
         if values is None or found is None:
             return None
         found[2].update(values)
@@ -372,13 +372,18 @@ def _changing(
 
 def _reshaped(segment: Segment, found: WaitingCalls) -> tuple[Outcome, ...] | None:
     """What becomes of calls, where results that are memory in another shape have that of the call;
-    None if one is another view of memory.
+    None if one is another view of memory, unless it has one shape at all sizes.
     """
     outcomes: list[Outcome] = []
     for outcome in segment.outcomes:
         call = found.calls[outcome.call]
         # An alias, which has no steps, has the shape of its input.
         if outcome.moves and (call.pattern is not None or not call.template.steps):
+            if call.pattern is not None and call.pattern.has_one_shape(call.slot):
+                # Then so has the memory: it has as many elements.
+                if all(op in (Ops.RESHAPE, Ops.PERMUTE) for op, _, _ in outcome.moves):
+                    outcomes.append(outcome)
+                    continue
             shape = call.shape
             is_last = outcome.moves[-1][2] == shape
             if not is_last or any(op is not Ops.RESHAPE for op, _, _ in outcome.moves):

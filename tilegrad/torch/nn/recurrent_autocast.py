@@ -33,6 +33,10 @@ def layers_in_autocast(method: Any) -> Any:
     """`_layers` of a recurrent layer, whose input and states are tensors of this package."""
 
     def _layers(self: Any, x: Any, first: Any, is_there: Any) -> Any:
+        if first is None:
+            if autocast_dtype() is None:
+                return method(self, with_ours(x), None, is_there)
+            first = self._zero_states(x)
         return method(self, with_ours(x), states_in_autocast(self, first), is_there)
 
     return _layers

@@ -81,11 +81,9 @@ class PackedSequence(ours.PackedSequence):
 
 
 def _packed(found: Any) -> PackedSequence:
-    """What was packed, in tensors of `torch`; its numbers are int64."""
-    data, *numbers = found
+    """What was packed, in tensors of `torch`."""
     return PackedSequence(
-        as_ours(data),
-        *[as_ours(each).long() if isinstance(each, OurTensor) else each for each in numbers],
+        *[as_ours(each) if isinstance(each, OurTensor) else each for each in found]
     )
 
 
@@ -93,18 +91,18 @@ def pack_padded_sequence(
     input: Tensor, lengths: Any, batch_first: bool = False, enforce_sorted: bool = True
 ) -> PackedSequence:
     """The steps of padded sequences without the padding."""
-    return _packed(ours.pack_padded_sequence(input, lengths, batch_first, enforce_sorted))
+    return _packed(ours.pack_padded_sequence(input, lengths, batch_first, enforce_sorted, kind="q"))
 
 
 def pack_sequence(sequences: Any, enforce_sorted: bool = True) -> PackedSequence:
     """The steps of sequences of several lengths."""
-    return _packed(ours.pack_sequence(sequences, enforce_sorted))
+    return _packed(ours.pack_sequence(sequences, enforce_sorted, kind="q"))
 
 
 def pad_packed_sequence(sequence: Any, *args: Any, **options: Any) -> tuple[Tensor, Tensor]:
     """The sequences filled up to one length, and the length of each."""
-    padded, lengths = with_ours(ours.pad_packed_sequence(sequence, *args, **options))
-    return padded, lengths.long()
+    padded, lengths = with_ours(ours.pad_packed_sequence(sequence, *args, kind="q", **options))
+    return padded, lengths
 
 
 def pad_sequence(sequences: Any, *args: Any, **options: Any) -> Tensor:
