@@ -14,8 +14,10 @@ from tilegrad import Context, Tensor
 from tilegrad.base.trace import counters
 from tilegrad.engine.realize.request import Request
 from tilegrad.engine.realize.resembling import EarlierKind, sizes_elsewhere
-from tilegrad.engine.realize.skeleton import split
+from tilegrad.engine.realize.skeleton import split, twins_of
 from tilegrad.engine.realize.unknowns import explain
+from tilegrad.ir.op import Ops
+from tilegrad.ir.uop import UOp
 
 _W, _TABLE = numbers(6, 6, seed=70), numbers(50, 6, seed=71)
 
@@ -98,6 +100,45 @@ def test_what_is_too_different_has_none(known: EarlierKind) -> None:
     request = Request(lambda node: None)
     request.want([(memory(14, 6) @ Tensor(_W).contiguous()).relu().uop])
     assert sizes_elsewhere(request, parts_of(request)[0], known) is None
+
+
+def written_twice(length: int, row: int, again: int) -> Request:
+    """A request for two writes to a table: of a row of something, and of row `again` of the same
+    over a value that was computed to its memory.
+    """
+    table, x = memory(64, 6)[:1].uop, memory(length, 6)
+    computed = Tensor(numbers(length, 6, seed=75)) * 2
+    values = [(below + 1.5)[at : at + 1].uop for below, at in ((x, row), (computed, again))]
+    computed.uop.stored = x.uop
+    request = Request({computed.uop: x.uop}.get)
+    request.want([UOp(Ops.ASSIGN, value.dtype, (table, value)) for value in values])
+    return request
+
+
+def test_what_is_one_write_is_one_at_all_lengths() -> None:
+    """Two writes to one version of memory have no order: no plan is made where they would part."""
+    here = written_twice(9, 8, 8)
+    others = written_twice(12, 11, 11), written_twice(12, 11, 8)
+    sizes, equal, parted = (parts_of(each)[1] for each in (here, *others))
+    first, second = here.assigns
+    assert twins_of(here)[second] == first
+    assert explain(here, [equal, sizes], 1024) is not None
+    assert explain(here, [parted, sizes], 1024) is None
+
+
+def test_a_number_that_changes_with_a_size_is_an_input() -> None:
+    """It may be no size: only the length explains the others."""
+    requests = []
+    for length, number in ((9, 30), (14, 35)):
+        rows = Tensor(np.arange(length, dtype=np.int32)).realize()
+        request = Request(lambda node: None)
+        request.want([(rows + number).uop])
+        requests.append(request)
+    (_, before), (_, sizes) = map(parts_of, requests)
+    explained = explain(requests[1], [before, sizes], 1024)
+    assert explained is not None
+    assert explained.sizes[sizes.index(35)] is None
+    assert explained.values(sizes) == [14]
 
 
 @pytest.mark.row("M4.1")

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 from tilegrad.engine.realize.launch_numbers import may_be_number
 from tilegrad.engine.realize.request import Request
-from tilegrad.engine.realize.skeleton import sizes_of
+from tilegrad.engine.realize.skeleton import sizes_of, twins_of
 from tilegrad.engine.realize.unknowns import Explained
 from tilegrad.ir import polynomial as poly
 from tilegrad.ir.op import Ops
@@ -145,6 +145,14 @@ class _OtherSizes:
                 found[number] = self._below(number)
             else:
                 found[number] = self._by_partner(number, other)
+        # Nodes that are one at this length are one at the other.
+        with_partner: dict[int, int] = {}
+        twins = twins_of(self.request)
+        for number in self.partner:
+            with_partner[twins[number]] = number
+        for number, twin in enumerate(twins):
+            if number not in self.partner and twin in with_partner:
+                found[number] = found[with_partner[twin]]
         return tuple([size for sizes in found for size in sizes])
 
     def _by_partner(self, number: int, other: int) -> list[int]:

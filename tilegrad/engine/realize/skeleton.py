@@ -16,7 +16,7 @@ from tilegrad.ir.op import Ops
 from tilegrad.ir.size_patterns import Sizes
 from tilegrad.ir.uop import UOp
 
-__all__ = ["Role", "role_of", "sizes_of", "split", "with_sizes"]
+__all__ = ["Role", "role_of", "sizes_of", "split", "twin_writes", "twins_of", "with_sizes"]
 
 Role = str
 
@@ -117,3 +117,34 @@ def _rest(node: UOp, row: tuple[Any, ...]) -> Any:
         arg = node.arg
         return arg.body.key, arg.carries, arg.stacks, arg.is_reversed
     return node.arg.device if node.op in (Ops.BUFFER, Ops.RAND) else None
+
+
+def twins_of(request: Request) -> list[int]:
+    """For each node the first one that is the same over the same memory. A graph has two of them
+    where one stands on memory, and the other on nodes that were computed into it.
+    """
+    first: dict[UOp | tuple[Any, ...], int] = {}
+    found: list[int] = []
+    for number, (node, sources) in enumerate(zip(request.nodes, request.sources, strict=True)):
+        below = tuple([found[source] for source in sources])
+        is_leaf = node.op in (Ops.BUFFER, Ops.RAND)
+        key: Any = node if is_leaf else (node.op, node.dtype, node.arg, below)
+        found.append(first.setdefault(key, number))
+    return found
+
+
+def twin_writes(request: Request) -> list[tuple[int, int]]:
+    """The writes to memory that are twins of an earlier one, and the nodes below that are twins."""
+    if len(request.assigns) < 2:
+        return []
+    twins = twins_of(request)
+    found = {(number, twins[number]): None for number in request.assigns}
+    pairs = [*found]
+    # The list grows while it is walked.
+    for number, twin in pairs:
+        if number != twin:
+            sources = zip(request.sources[number], request.sources[twin], strict=True)
+            fresh = [pair for pair in sources if pair not in found]
+            found.update(dict.fromkeys(fresh))
+            pairs += fresh
+    return [(number, twin) for number, twin in found if number != twin]

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 
 from tilegrad.engine.realize.launch_numbers import INDEXED, is_index, may_be_number
 from tilegrad.engine.realize.request import Request
-from tilegrad.engine.realize.skeleton import role_of, sizes_of
+from tilegrad.engine.realize.skeleton import role_of, sizes_of, twin_writes
 from tilegrad.ir import polynomial as poly
 from tilegrad.ir.op import Ops
 from tilegrad.ir.polynomial import Polynomial
@@ -157,6 +157,7 @@ class _Solver:
             except _Differ as found:
                 self._equate(found)
             else:
+                self._check_writes()
                 return self._bounded()
         raise _NoGraph
 
@@ -186,14 +187,16 @@ class _Solver:
                 self.known[seen] = self._explained(seen) or self._unknown(position)
         for position in numbers:
             seen = self.seen[position]
-            if seen not in self.known:
-                found = self._explained(seen)
-                if found is not None:
-                    self.known[seen] = found
-                elif position in self.is_number and all(map(may_be_number, seen)):
-                    self.is_free.add(position)
-                else:
-                    raise _NoGraph
+            if seen in self.known:
+                continue
+            # What is no size is rather an input: a segment has it from its call.
+            if position in self.is_number and all(map(may_be_number, seen)):
+                self.is_free.add(position)
+                continue
+            found = self._explained(seen)
+            if found is None:
+                raise _NoGraph
+            self.known[seen] = found
 
     def _unknown(self, position: int) -> Polynomial:
         self.defined.append(position)
@@ -355,6 +358,13 @@ class _Solver:
             if at in stacks:
                 _equal(shape[:1], self._sizes(number))
             if not all(map(poly.is_constant, shape[at in stacks :])):
+                raise _NoGraph
+
+    def _check_writes(self) -> None:
+        """What is one write to memory here is one at all sizes: two of a version have no order."""
+        for number, twin in twin_writes(self.request):
+            one, end, two = self.first[number], self.first[number + 1], self.first[twin]
+            if self.seen[one:end] != self.seen[two : two + end - one]:
                 raise _NoGraph
 
     # between what the unknowns may be

@@ -50,11 +50,12 @@ class LeafKind(NamedTuple):
 
 class NumberKind(NamedTuple):
     """What a number that is a leaf has to be: of `dtype`, and of these `bits`, or the value of a
-    `variable` of the launches where that has a name.
+    `variable` of the launches where that has a name. No `bits` are those of a number that only
+    stands in what waits on: it may be any.
     """
 
     dtype: DType
-    bits: int
+    bits: int | None
     variable: str | None = None
 
 

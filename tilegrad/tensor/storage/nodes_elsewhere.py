@@ -49,7 +49,10 @@ class NodesElsewhere:
         """The nodes of the calls; None if they have other graphs there."""
         nodes: dict[Input, UOp] = {}
         same: list[Input] = []
-        for number, (leaf, node) in enumerate(self.plain.leaves.items()):
+        # What covers its memory says how long that is, also for slices of it.
+        leaves = [*enumerate(self.plain.leaves.items())]
+        leaves.sort(key=lambda each: _has_slice(chain_of(each[1][1])))
+        for number, (leaf, node) in leaves:
             shape = tuple(
                 [self.size_of.get((number, n), size) for n, size in enumerate(leaf.shape)]
             )
@@ -90,7 +93,7 @@ class NodesElsewhere:
         chain = chain_of(node)
         if not chain and node.op is not Ops.BUFFER:
             return None
-        if any(each.op is Ops.SHRINK for each in chain):
+        if _has_slice(chain):
             return self._slice(number, chain, shape)
         below = chain[-1].src[0] if chain else node
         made = self._memory(below, math.prod(shape))
@@ -144,7 +147,9 @@ class NodesElsewhere:
         below: tuple[int, ...] | None = None
         if number in self.growing and made is not None:
             lowest = next(node for node in reversed(chain) if node.op is Ops.SHRINK).src[0].shape
-            below = tuple([size + new - old for size, old, new in zip(lowest, sliced, wanted)])
+            below = self.shape_of.get(made)
+            if below is None:
+                below = tuple([size + new - old for size, old, new in zip(lowest, sliced, wanted)])
             made = self._memory(made, math.prod(below))
 
         def ends(each: UOp, most: tuple[int, ...]) -> list[tuple[int, int]]:
@@ -160,6 +165,10 @@ class NodesElsewhere:
 
 
 Ends = Callable[[UOp, tuple[int, ...]], Sequence[tuple[int, int]]]
+
+
+def _has_slice(chain: Sequence[UOp]) -> bool:
+    return any(each.op is Ops.SHRINK for each in chain)
 
 
 def _ends_from_the_end(each: UOp, most: tuple[int, ...]) -> Sequence[tuple[int, int]]:

@@ -155,6 +155,17 @@ class PlainNodes:
                 found |= {leaf: name for several in leaves for leaf in several}
         return found
 
+    def numbers_of_others(self, request: Request) -> set[Any]:
+        """The numbers that only stand in calls whose results a run does not compute."""
+        found = {leaf for leaf in self.leaves if leaf.__class__ is Number}
+        for (user, _), leaves in self.uses.items():
+            if user in request.numbers:
+                found.difference_update(leaves)
+        for call, node in self.calls.items():
+            if node in request.numbers:
+                found.difference_update(call.inputs or ())
+        return found
+
     def offsets(
         self, found: WaitingCalls, kinds: Sequence[Kind], request: Request, binding: Binding
     ) -> list[Kind]:
@@ -301,8 +312,9 @@ def _noted_run(
     for node, value in zip(memory, binding.values, strict=True):
         sources[base_of(node)] = value.source
     variables = plain.variables(request, binding)
+    others_own = plain.numbers_of_others(request)
     named = tuple([
-        kind._replace(variable=variables.get(leaf))
+        kind._replace(variable=variables.get(leaf), bits=None if leaf in others_own else kind.bits)
         if isinstance(kind, NumberKind)
         else kind._replace(names=draws.get(plain.leaves[leaf]))
         if isinstance(kind, DrawKind)

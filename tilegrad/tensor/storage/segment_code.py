@@ -225,7 +225,8 @@ def _check_number(writer: FlatCode, leaf: str, kind: NumberKind, variables: dict
     dtype = writer.name(kind.dtype)
     writer.unless(f"{leaf}.__class__ is not Number", f"{leaf}.dtype is not {dtype}")
     if kind.variable is None:
-        writer.unless(f"{leaf}.bits != {kind.bits}")
+        if kind.bits is not None:
+            writer.unless(f"{leaf}.bits != {kind.bits}")
     elif kind.variable in variables:
         writer.unless(f"{leaf}.bits != {variables[kind.variable]}.bits")
     else:

@@ -302,8 +302,8 @@ def bases_of(
         if isinstance(leaf, Number):
             if not isinstance(kind, NumberKind) or leaf.dtype is not kind.dtype:
                 return None
-            bits = leaf.bits
-            if (values.setdefault(kind.variable, bits) if kind.variable else kind.bits) != bits:
+            wanted = values.setdefault(kind.variable, leaf.bits) if kind.variable else kind.bits
+            if wanted is not None and wanted != leaf.bits:
                 return None
             continue
         if isinstance(kind, NumberKind):

@@ -283,11 +283,25 @@ def _kinds(
                 return None
             shape, sliced, starts, detaches = found
             changing = _changing(sliced, nodes[number].shape, number, unknowns)
+            whole = changing_of.get(kind.base)
+            # Along these the memory has a size of its own, which another leaf tells.
+            apart = {
+                axis
+                for axis, unknown in changing.items()
+                if whole is not None
+                and whole[0] == shape
+                and whole[1].get(axis, unknown) != unknown
+            }
+            if any(starts[axis] for axis in apart):
+                return None
             below = [
-                None if number in growing and axis in changing else size
+                None if axis in apart or (number in growing and axis in changing) else size
                 for axis, size in enumerate(shape)
             ]
-            margins = [size - length for size, length in zip(shape, sliced)]
+            margins = [
+                None if axis in apart else size - length
+                for axis, (size, length) in enumerate(zip(shape, sliced))
+            ]
             kinds.append(kind.as_slice(below, margins, starts, detaches))
             continue
         ops = tuple([op for op, _, _ in kind.steps if op is not Ops.RESHAPE])
@@ -299,24 +313,27 @@ def _kinds(
 
 def _changing_memory(
     segment: Segment, nodes: Sequence[UOp], unknowns: Sequence[Sequence[Position]]
-) -> dict[int, tuple[tuple[int, ...], set[int]]]:
-    """By number, the memory that a leaf with unknowns covers: its shape, and the unknown axes."""
-    found: dict[int, tuple[tuple[int, ...], set[int]]] = {}
-    for number, axis, _ in [position for positions in unknowns for position in positions]:
+) -> dict[int, tuple[tuple[int, ...], dict[int, int]]]:
+    """By number, the memory that a leaf with unknowns covers: its shape, and by unknown axis which
+    unknown it is.
+    """
+    found: dict[int, tuple[tuple[int, ...], dict[int, int]]] = {}
+    every = [(number, axis, n) for n, each in enumerate(unknowns) for number, axis, _ in each]
+    for number, axis, unknown in every:
         kind = segment.kinds[number]
         if not isinstance(kind, LeafKind):
             continue
         if axis == MEMORY:
             shape = shape_below(chain_of(nodes[number]), kind.size)
             if shape is not None:
-                found.setdefault(kind.base, (shape, {long_axis(shape)}))
+                found.setdefault(kind.base, (shape, {long_axis(shape): unknown}))
         elif kind.size == math.prod(nodes[number].shape):
-            found.setdefault(kind.base, (nodes[number].shape, set()))[1].add(axis)
+            found.setdefault(kind.base, (nodes[number].shape, {}))[1].setdefault(axis, unknown)
     return found
 
 
 def _of_changing_memory(
-    kind: Kind, node: UOp, changing_of: Mapping[int, tuple[tuple[int, ...], set[int]]]
+    kind: Kind, node: UOp, changing_of: Mapping[int, tuple[tuple[int, ...], Mapping[int, int]]]
 ) -> Kind:
     """The kind of a leaf that has one size: of a slice of memory that has others, such as the last
     element of a sequence that grows, one that says from which end it is counted.
@@ -362,12 +379,19 @@ def _changing(
     shape: tuple[int, ...],
     number: int,
     unknowns: Sequence[Sequence[Position]],
-) -> set[int]:
-    """The axes of a slice whose sizes are unknown, where leaf `number` has its `shape` above it."""
-    axes = {axis for positions in unknowns for leaf, axis, _ in positions if leaf == number}
+) -> dict[int, int]:
+    """The axes of a slice whose sizes are unknown, and which unknowns they are, where leaf `number`
+    has its `shape` above it.
+    """
+    axes = {
+        axis: n
+        for n, positions in enumerate(unknowns)
+        for leaf, axis, _ in positions
+        if leaf == number
+    }
     below = [axis for axis, size in enumerate(sliced) if size != 1]
     above = [axis for axis, size in enumerate(shape) if size != 1]
-    return {axis for axis, other in zip(below, above) if other in axes}
+    return {axis: axes[other] for axis, other in zip(below, above) if other in axes}
 
 
 def _reshaped(segment: Segment, found: WaitingCalls) -> tuple[Outcome, ...] | None:
