@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 __all__ = [
-    "Polynomial", "add", "constant", "evaluate", "is_constant", "multiply", "product", "range_of",
-    "replace", "scale", "solve", "unknown", "unknowns",
+    "Polynomial", "add", "constant", "evaluate", "is_constant", "lower_each", "multiply", "narrow",
+    "product", "range_of", "replace", "scale", "solve", "unknown", "unknowns",
 ]  # fmt: skip
 
 Polynomial = Mapping[tuple[int, ...], int]
@@ -110,3 +110,27 @@ def solve(left: Polynomial, right: Polynomial) -> tuple[int, Polynomial] | None:
     sign = difference[(number,)]
     rest = {factors: value for factors, value in difference.items() if factors != (number,)}
     return number, scale(rest, -sign)
+
+
+def narrow(size: Polynomial, low: list[int], high: list[int]) -> None:
+    """Narrow the bounds of an unknown so that `size`, a number and a multiple of it, is not
+    negative.
+    """
+    if len(unknowns(size)) != 1 or any(len(factors) > 1 for factors in size):
+        return
+    (number,) = unknowns(size)
+    by, more = size[(number,)], size.get((), 0)
+    if by > 0:
+        low[number] = max(low[number], -(more // by))
+    else:
+        high[number] = min(high[number], more // -by)
+
+
+def lower_each(behind: Polynomial, high: list[int]) -> None:
+    """Lower the upper bound of each unknown so that `behind`, a number less multiples of them, is
+    not negative where the others are 0: what is behind a slice with a position and a length.
+    """
+    if any(len(factors) > 1 or (factors and by > 0) for factors, by in behind.items()):
+        return
+    for number in unknowns(behind):
+        high[number] = min(high[number], behind.get((), 0) // -behind[(number,)])

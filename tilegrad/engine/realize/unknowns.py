@@ -385,9 +385,9 @@ class _Solver:
 
         not_negative = [own(size) for size in self._not_negative()]
         for size in not_negative:
-            _fit(size, low, high)
+            poly.narrow(size, low, high)
         for behind in self.ends.values():
-            _fit_each(own(behind), high)
+            poly.lower_each(own(behind), high)
         shapes = [[own(size) for size in shape] for shape in self.shapes]
         self._bound_elements(shapes, low, high, most)
         for size in not_negative:
@@ -484,27 +484,3 @@ def _equal(left: Sequence[Polynomial], right: Sequence[Polynomial]) -> None:
     for one, other in zip(left, right):
         if one != other:
             raise _Differ(one, other)
-
-
-def _fit(size: Polynomial, low: list[int], high: list[int]) -> None:
-    """Narrow the bounds of an unknown so that `size`, a number and a multiple of it, is not
-    negative.
-    """
-    if len(poly.unknowns(size)) != 1 or any(len(factors) > 1 for factors in size):
-        return
-    (number,) = poly.unknowns(size)
-    by, more = size[(number,)], size.get((), 0)
-    if by > 0:
-        low[number] = max(low[number], -(more // by))
-    else:
-        high[number] = min(high[number], more // -by)
-
-
-def _fit_each(behind: Polynomial, high: list[int]) -> None:
-    """Lower the bound of each unknown in the position or length of a slice, so that the elements
-    `behind` it are not fewer than none.
-    """
-    if any(len(factors) > 1 or (factors and by > 0) for factors, by in behind.items()):
-        return
-    for number in poly.unknowns(behind):
-        high[number] = min(high[number], behind.get((), 0) // -behind[(number,)])
