@@ -12,7 +12,7 @@ from tilegrad.engine.realize.noted_writes import want_slice_writes
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp
 from tilegrad.tensor.calls.uploads import are_few, can_upload, upload, upload_bytes
-from tilegrad.tensor.handle.aliases import hold, is_alone, set_apart
+from tilegrad.tensor.handle.aliases import hold, set_apart
 from tilegrad.tensor.handle.core import (
     Core,
     as_dtype,
@@ -116,7 +116,7 @@ class Incoming(Core):
                     line=here(),
                 )
             is_computed = self._call is not None or self._node.op is Ops.ASSIGN
-            if is_computed and self._has_elements() and is_alone(self) and postpones_calls():
+            if is_computed and self._has_elements() and postpones_calls():
                 # Memory has no graph below, where the gradient might be taken for another's; and
                 # the node that it had may be below another leaf.
                 cast("Any", self).realize()
