@@ -158,10 +158,10 @@ class RNN(Module):
         return packed.packed_like(made), ends[0] if len(ends) == 1 else tuple(ends)
 
     def _layers(
-        self, x: Tensor, first: list[Tensor], is_there: Tensor | None
+        self, x: Tensor, first: list[tuple[Tensor, ...]], is_there: Tensor | None
     ) -> tuple[Tensor, list[Tensor]]:
-        """The states of the last layer, (T, N, D * hidden), and the last states of all; `is_there`
-        (T, N, 1) tells which steps sequences have.
+        """The states of the last layer, (T, N, D * hidden), and the last states of all, from the
+        `first` of each layer and direction; `is_there` (T, N, 1) tells which steps sequences have.
         """
         last: list[tuple[Tensor, ...]] = []
         for layer in range(self.num_layers):
@@ -170,19 +170,19 @@ class RNN(Module):
                     x = x.dropout(self.dropout)
             ways = []
             for back, suffix in enumerate(self._suffixes(layer)):
-                states = tuple(each[len(last)] for each in first)
-                outputs, state = self._run(x, suffix, states, bool(back), is_there)
+                outputs, state = self._run(x, suffix, first[len(last)], bool(back), is_there)
                 ways.append(outputs)
                 last.append(state)
             x = ways[0] if len(ways) == 1 else ways[0].cat(ways[1], dim=-1)
         return x, [Tensor.stack(*layers) for layers in zip(*last, strict=True)]
 
-    def _first_states(self, x: Tensor, hx: Any, is_single: bool) -> list[Tensor]:
+    def _first_states(self, x: Tensor, hx: Any, is_single: bool) -> list[tuple[Tensor, ...]]:
         count = self.num_layers * (2 if self.bidirectional else 1)
         sizes = [self._output_size, self.hidden_size][: 2 if self.kind == "LSTM" else 1]
         shapes = [(count, x.shape[1], size) for size in sizes]
         if hx is None:
-            return [Tensor.zeros(*shape, device=x.device, dtype=x.dtype) for shape in shapes]
+            zeros = [Tensor.zeros(*shape[1:], device=x.device, dtype=x.dtype) for shape in shapes]
+            return [(*zeros,)] * count
         given = [hx] if isinstance(hx, Tensor) else list(hx)
         given = [each.unsqueeze(1) if is_single else each for each in given]
         if [tuple(each.shape) for each in given] != shapes:
@@ -192,7 +192,7 @@ class RNN(Module):
                 rule=", ".join(show_shape(shape) for shape in shapes),
                 line=here(),
             )
-        return given
+        return [tuple([each[at] for each in given]) for at in range(count)]
 
     def _run(
         self,
