@@ -12,7 +12,7 @@ from tilegrad.engine.realize.noted_writes import want_slice_writes
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp
 from tilegrad.tensor.calls.uploads import are_few, can_upload, upload, upload_bytes
-from tilegrad.tensor.handle.aliases import hold, set_apart
+from tilegrad.tensor.handle.aliases import hold, is_alone, set_apart
 from tilegrad.tensor.handle.core import (
     Core,
     as_dtype,
@@ -22,6 +22,7 @@ from tilegrad.tensor.handle.core import (
 )
 from tilegrad.tensor.handle.device import canonical
 from tilegrad.tensor.handle.size_arguments import NO_VARIABLES, Variables, here
+from tilegrad.tensor.handle.waiting import Call
 from tilegrad.tensor.storage import file_tensors, host_memory, memory
 from tilegrad.tensor.storage.writes import postpones_calls
 
@@ -116,7 +117,8 @@ class Incoming(Core):
                     line=here(),
                 )
             is_computed = self._call is not None or self._node.op is Ops.ASSIGN
-            if is_computed and self._has_elements() and postpones_calls():
+            is_apart = is_alone(self) or _shows_what_waits(self)
+            if is_computed and self._has_elements() and is_apart and postpones_calls():
                 # Memory has no graph below, where the gradient might be taken for another's; and
                 # the node that it had may be below another leaf.
                 cast("Any", self).realize()
@@ -128,6 +130,16 @@ class Incoming(Core):
             want_slice_writes()
             self._is_leaf = True
         self._requires_grad = wanted
+
+
+def _shows_what_waits(tensor: Any) -> bool:
+    """Whether a tensor and one other share a storage, and it shows a result that waits: then both
+    are memory once that is computed.
+    """
+    call = tensor._call
+    if call is None or call.value is not None or not is_alone(tensor, 2):
+        return False
+    return all(isinstance(each, Call) and each.value is None for each in call.inputs or ())
 
 
 def _become_memory(tensor: Any, data: Any, device: str, dtype: DType | None) -> bool:
