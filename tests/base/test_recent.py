@@ -131,6 +131,8 @@ BOUNDED = {
     "nn/distributions/divergences.py _REGISTERED": "formulas that a program registers",
     "nn/data/loader.py _shared": "two items",
     "runtime/buffer.py _returns": "those who look at lent memory",
+    "tensor/calls/number_tables.py _alive": "weak: the nodes that are alive",
+    "tensor/calls/number_tables.py _leaves": "weak: the nodes that are alive",
     "tensor/calls/uploads.py _dtypes": "dtypes",
     "tensor/storage/past.py _names": "weak: the nodes that are alive",
     "tensor/storage/host_readable.py _looked": "weak: the memory that is alive",

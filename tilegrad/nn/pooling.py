@@ -362,7 +362,7 @@ class AdaptiveAvgPool2d(Module):
         self.output_size = given
 
     def __call__(self, x: Tensor) -> Any:
-        return x._adaptive_pool(type(self).__name__, self.output_size, is_max=False)
+        return x._adaptive_pool(type(self).__name__, tuple(self.output_size), is_max=False)
 
 
 class AdaptiveAvgPool1d(AdaptiveAvgPool2d):
@@ -417,8 +417,8 @@ class AdaptiveMaxPool2d(AdaptiveAvgPool2d):
     def __call__(self, x: Tensor) -> Any:
         name = type(self).__name__
         if self.return_indices:
-            return x._adaptive_max_positions(name, self.output_size)
-        return x._adaptive_pool(name, self.output_size, is_max=True)
+            return x._adaptive_max_positions(name, tuple(self.output_size))
+        return x._adaptive_pool(name, tuple(self.output_size), is_max=True)
 
 
 class AdaptiveMaxPool1d(AdaptiveMaxPool2d):

@@ -18,6 +18,8 @@ from tilegrad.base.dtype import dtypes
 from tilegrad.base.dtype_promotion import sum_dtype
 from tilegrad.base.errors import ConfigError, DTypeError, ShapeError
 from tilegrad.nn.functional.loss_checks import reduced
+from tilegrad.tensor.calls.number_tables import number_table
+from tilegrad.tensor.calls.templates import templated
 from tilegrad.tensor.handle.core import check_tensors, describe
 from tilegrad.tensor.handle.size_arguments import here, show_shape
 from tilegrad.tensor.loops import scan
@@ -111,6 +113,7 @@ def _check_operands(log_probs: Tensor, targets: Tensor, blank: int) -> None:
         )
 
 
+@templated
 def _log_likelihood(
     log_probs: Tensor, targets: Tensor, times: Tensor, sizes: Tensor, blank: int
 ) -> Tensor:
@@ -123,7 +126,7 @@ def _log_likelihood(
     length = 2 * labels + 1
     scores = log_probs.maximum(_NOTHING).gather(2, line.unsqueeze(0).expand(steps, count, length))
     can_skip = (line.ne(blank) & line.ne(_behind(line, 2, blank))) if labels else line.ne(blank)
-    position = Tensor.arange(length, device=log_probs.device)
+    position = type(log_probs).arange(length, device=log_probs.device)
     first = (position < (2 if labels else 1)).where(scores[0], _NOTHING)
 
     def step(alpha: Tensor, now: tuple[Tensor, Tensor]) -> tuple[Tensor, None]:
@@ -137,7 +140,7 @@ def _log_likelihood(
 
     alpha = first
     if steps > 1:
-        clock = Tensor.arange(1, steps, device=log_probs.device)
+        clock = type(log_probs).arange(1, steps, device=log_probs.device)
         alpha, _ = scan(step, first, (scores[1:], clock))
     last = (sizes * 2).unsqueeze(-1)
     ends = [position.eq(last), position.eq(last - 1)]
@@ -147,7 +150,10 @@ def _log_likelihood(
 
 
 def _one_blank(targets: Tensor, blank: int) -> Tensor:
-    return Tensor.full((targets._sizes[0], 1), blank, dtype=targets.dtype, device=targets.device)
+    one: Tensor = type(targets).full(
+        (targets._sizes[0], 1), blank, dtype=targets.dtype, device=targets.device
+    )
+    return one
 
 
 def _behind(x: Tensor, distance: int, value: float) -> Tensor:
@@ -157,7 +163,9 @@ def _behind(x: Tensor, distance: int, value: float) -> Tensor:
 
 
 def _as_lengths(lengths: Lengths, count: int, like: Tensor) -> Tensor:
-    tensor = lengths if isinstance(lengths, Tensor) else Tensor(list(lengths), dtype=dtypes.int32)
+    tensor: Tensor = (
+        lengths if isinstance(lengths, Tensor) else number_table(like, list(lengths), dtypes.int32)
+    )
     if tensor.numel() != count:
         raise ShapeError(
             f"ctc_loss: {tensor.numel()} lengths for {count} sequences",

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from tilegrad.base.dtype import dtypes
 from tilegrad.base.errors import ShapeError
+from tilegrad.tensor.calls.number_tables import number_table
+from tilegrad.tensor.calls.templates import templated
 from tilegrad.tensor.handle.core import check_tensors, describe
 from tilegrad.tensor.handle.size_arguments import here, show_shape
 from tilegrad.tensor.tensor import Tensor
@@ -79,7 +82,14 @@ def pdist(input: Tensor, p: float = 2.0) -> Tensor:
             input=describe(input.uop),
             line=here(),
         )
+    return _between_pairs(input, p)
+
+
+@templated
+def _between_pairs(input: Tensor, p: float) -> Tensor:
     count = input._sizes[0]
     pairs = [(i, j) for i in range(count) for j in range(i + 1, count)]
-    first, second = (Tensor([pair[at] for pair in pairs], dtype="int32") for at in (0, 1))
-    return (input[first.to(input.device)] - input[second.to(input.device)]).norm(p, -1)
+    first, second = (
+        number_table(input, [pair[at] for pair in pairs], dtypes.int32) for at in (0, 1)
+    )
+    return (input[first] - input[second]).norm(p, -1)

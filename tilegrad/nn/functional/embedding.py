@@ -76,7 +76,7 @@ def _shorten_rows(weight: Tensor, input: Tensor, most: float, order: float) -> N
 def _by_counts(rows: Tensor, input: Tensor, count: int) -> Tensor:
     """`rows`, whose gradients are over how often `input` asks for their row."""
     ones = input.flatten().zeros_like(dtype=rows.dtype) + 1
-    zeros = Tensor.zeros(count, dtype=rows.dtype, device=rows.device)
+    zeros = type(rows).zeros(count, dtype=rows.dtype, device=rows.device)
     often = zeros.scatter_add(0, input.flatten(), ones)[input].unsqueeze(-1)
     fixed = rows.detach()
     return fixed + (rows - fixed) / often
@@ -162,13 +162,13 @@ def _check_bags(input: Tensor, mode: str, *, has_offsets: bool) -> None:
 def _reduced_bags(rows: Tensor, starts: Tensor, is_counted: Tensor | None, mode: str) -> Tensor:
     """(L, D) to (B, D), by what counts, (L,), where each bag begins at one of `starts`, (B,)."""
     bags = starts._sizes[0]
-    positions = Tensor.arange(rows._sizes[0], device=rows.device)
+    positions = type(rows).arange(rows._sizes[0], device=rows.device)
     bag = starts.cast(positions.dtype).searchsorted(positions, right=True) - 1
     if is_counted is not None:
         # One bag more than there are takes in what does not count.
         bag = is_counted.where(bag, bags)
     index = bag.contiguous().unsqueeze(1).expand(rows.shape)
-    zeros = Tensor.zeros(bags + 1, rows._sizes[1], dtype=rows.dtype, device=rows.device)
+    zeros = type(rows).zeros(bags + 1, rows._sizes[1], dtype=rows.dtype, device=rows.device)
     kind = {"sum": "sum", "mean": "mean", "max": "amax"}[mode]
     return zeros.scatter_reduce(0, index, rows, kind, include_self=False)[:bags]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tilegrad.base.errors import ShapeError, UnsupportedError
+from tilegrad.tensor.calls.templates import templated
 from tilegrad.tensor.handle.core import check_tensors, describe
 from tilegrad.tensor.handle.size_arguments import here, show_shape
 from tilegrad.tensor.tensor import Tensor
@@ -122,16 +123,22 @@ def affine_grid(theta: Tensor, size: Sequence[int], align_corners: bool | None =
             rule="(N, 2, 3) for (N, C, H, W), (N, 3, 4) for (N, C, D, H, W)",
             line=here(),
         )
-    sizes = list(size[2:])
+    return _affine_positions(theta, tuple(size[2:]), bool(align_corners))
+
+
+@templated
+def _affine_positions(theta: Tensor, sizes: tuple[int, ...], is_aligned: bool) -> Tensor:
+    """(N, *sizes, axes): where the maps `theta` take the elements of an image of `sizes`."""
+    axes = len(sizes)
     lines = []
     for axis, count in enumerate(sizes):
         line = _coordinates(theta, count)
-        if not align_corners:
+        if not is_aligned:
             line = line * (count - 1) / count
         lines.append(line.reshape(*[-1 if at == axis else 1 for at in range(axes)]).expand(*sizes))
     # x, the last axis, comes first.
     positions = Tensor.stack(*lines[::-1], lines[0].const_like(1), dim=-1).reshape(1, -1, axes + 1)
-    return (positions @ theta.transpose(1, 2)).reshape(size[0], *sizes, axes)
+    return (positions @ theta.transpose(1, 2)).reshape(theta.shape[0], *sizes, axes)
 
 
 def _coordinates(like: Tensor, count: int) -> Tensor:

@@ -3,7 +3,9 @@
 What is known of the curvature are the last steps s and the changes y of the gradient over them, the
 rows of two matrices of a fixed size. The direction is a sum of those rows and the gradient, whose
 coefficients follow from dot products alone: they are computed on the host, from products of the
-matrices with a vector, so that all iterations run the same few kernels.
+matrices with a vector, so that all iterations run the same few kernels. What an iteration reads is
+computed by four runs: at the new point the loss, the gradient and what decides whether to go on;
+the last step and its curvature; the dot products; the direction.
 
 Nocedal and Wright, "Numerical Optimization" (2006): algorithms 7.4 (two loops), 3.5 and 3.6 (line
 search).
@@ -12,15 +14,16 @@ search).
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from tilegrad.base.dtype import DType, dtypes
 from tilegrad.base.errors import ConfigError, DataError, ShapeError
 from tilegrad.nn.optim.optimizer import Optimizer
-from tilegrad.nn.utils.vectors import parameters_to_vector, vector_to_parameters
+from tilegrad.nn.utils.vectors import parameters_to_vector
 from tilegrad.tensor.handle.size_arguments import here, show_shape
 from tilegrad.tensor.tensor import Tensor
 
@@ -34,12 +37,15 @@ Vector = npt.NDArray[np.float64]
 
 
 class Point(NamedTuple):
-    """A point of a line search: how far, the loss there, its slope, and the gradient."""
+    """A point of a line search: how far, the loss there, its slope, the gradient, and the largest
+    of its magnitudes.
+    """
 
     length: float
     loss: float
     slope: float
     gradient: Tensor
+    largest: float
 
 
 class LBFGS(Optimizer):
@@ -127,19 +133,20 @@ class LBFGS(Optimizer):
         trial = _Evaluation(closure, self._gradient)
         first = trial.look()
         for iteration in range(group["max_iter"]):
-            if float(trial.gradient.abs().max().item()) <= group["tolerance_grad"]:
+            if trial.largest <= group["tolerance_grad"]:
                 break
             loss, gradient = trial.loss, trial.gradient
             direction = self._direction(gradient)
-            slope = float((gradient * direction).sum().item())
+            numbers = (gradient * direction).sum(), direction.abs().max(), gradient.abs().sum()
+            slope, reach, total = _read([direction], numbers)
             if slope > -least:
                 break
-            length = rate if self._last is not None else min(1.0, 1 / _total(gradient)) * rate
+            length = rate if self._last is not None else min(1.0, 1 / total) * rate
             is_last = iteration + 1 == group["max_iter"]
-            length = self._go(trial, direction, slope, length, is_last=is_last)
+            length = self._go(trial, direction, (slope, reach), length, is_last=is_last)
             self._last, self._loss_before = (direction, length, gradient), loss
             self._iterations += 1
-            moved = float(direction.abs().max().item()) * length
+            moved = reach * length
             if moved <= least or trial.calls >= group["max_eval"] or abs(trial.loss - loss) < least:
                 break
         self._evaluations += trial.calls
@@ -214,64 +221,82 @@ class LBFGS(Optimizer):
         if self._last is not None:
             before, length, old = self._last
             self._history.add(_times(before, length), gradient - old)
-        return self._history.direction(gradient).realize()
+        return self._history.direction(gradient)
 
     def _go(
         self,
         trial: _Evaluation,
         direction: Tensor,
-        slope: float,
+        slope_and_reach: tuple[float, float],
         length: float,
         *,
         is_last: bool,
     ) -> float:
-        """Move the parameters along `direction`; gives how far. Without a line search that is
-        `length`, and the loss of the last point is not computed.
+        """Move the parameters along `direction`, of a slope and a largest magnitude; gives how far.
+        Without a line search that is `length`, and the loss of the last point is not computed.
         """
         start = parameters_to_vector(self.params).detach().clone().realize()
 
-        def at(t: float) -> Point:
-            vector_to_parameters(start + _times(direction, t), self.params)
-            trial.look()
-            slope = float((trial.gradient * direction).sum().item())
-            return Point(t, trial.loss, slope, trial.gradient)
+        def move(t: float) -> None:
+            # In no run of its own: the closure reads the parameters.
+            self._take(start + _times(direction, t))
 
+        def at(t: float) -> Point:
+            move(t)
+            trial.look(direction)
+            return Point(t, trial.loss, trial.slope, trial.gradient, trial.largest)
+
+        slope, reach = slope_and_reach
         if self._param_groups[0]["line_search_fn"] is None:
             if is_last:
-                vector_to_parameters(start + _times(direction, length), self.params)
+                move(length)
             else:
                 at(length)
             return length
-        reach = max(float(direction.abs().max().item()), 1e-300)
-        least = self._param_groups[0]["tolerance_change"] / reach
-        start_of_line = Point(0.0, trial.loss, slope, trial.gradient)
+        least = self._param_groups[0]["tolerance_change"] / max(reach, 1e-300)
+        start_of_line = Point(0.0, trial.loss, slope, trial.gradient, trial.largest)
         found = _strong_wolfe(at, start_of_line, length, least)
         if found.gradient is not trial.gradient:
             # What is known of the best place is not asked for again.
-            vector_to_parameters(start + _times(direction, found.length), self.params)
-            trial.loss, trial.gradient = found.loss, found.gradient
+            move(found.length)
+            trial.loss, trial.gradient, trial.largest = found.loss, found.gradient, found.largest
         return found.length
+
+    def _take(self, vector: Tensor) -> None:
+        """Let the parameters have the elements of a vector that none of them is part of."""
+        sizes = [int(each.numel()) for each in self.params]
+        for each, values in zip(self.params, vector.split(sizes), strict=True):
+            each.assign(values.reshape(each.shape).cast(each.dtype).to(each.device).clone())
 
     def _gradient(self) -> Tensor:
         """All gradients as one vector; zeros for a parameter that has none."""
         gradients = [p.zeros_like() if p.grad is None else p.grad for p in self.params]
-        return parameters_to_vector(gradients).detach().realize()
+        return parameters_to_vector(gradients).detach()
 
 
 class _Evaluation:
-    """The loss and its gradient where the parameters are, and how often they were asked for."""
+    """The loss and its gradient where the parameters are, the largest magnitude in that, its slope
+    along a direction, and how often they were asked for.
+    """
 
     loss: float
     gradient: Tensor
+    largest: float
+    slope: float
 
     def __init__(self, closure: Callable[[], Any], gradient_of: Callable[[], Tensor]):
         self._closure, self._gradient_of = closure, gradient_of
         self.calls = 0
 
-    def look(self) -> Any:
+    def look(self, direction: Tensor | None = None) -> Any:
         """Ask again; gives what the closure gives."""
         found = self._closure()
-        self.loss, self.gradient = float(found.item()), self._gradient_of()
+        gradient = self.gradient = self._gradient_of()
+        way = gradient if direction is None else direction
+        numbers = gradient.abs().max(), (gradient * way).sum()
+        computed = [gradient, found] if isinstance(found, Tensor) else [gradient]
+        self.largest, self.slope = _read(computed, numbers)
+        self.loss = float(found.item())
         self.calls += 1
         return found
 
@@ -291,30 +316,34 @@ class _History:
 
     def add(self, s: Tensor, y: Tensor) -> None:
         """Keep a step, in place of the oldest where there is no room."""
-        s, y = s.realize(), y.realize()
-        curvature = float((s * y).sum().item())
+        (curvature,) = _read([s, y], [(s * y).sum()])
         if curvature <= _LEAST_CURVATURE:
             return
         if not self._rows:
             self._rows = [
-                Tensor.zeros(self._size, s._sizes[0], device=s.device, dtype=s.dtype)
+                type(s)
+                .zeros(self._size, s._sizes[0], device=s.device, dtype=s.dtype)
                 .clone()
                 .realize()
                 for _ in range(2)
             ]
         row = len(self._order) if len(self._order) < self._size else self._order.pop(0)
         self._order.append(row)
-        index = Tensor([row], dtype="int32", device=s.device).realize()
-        is_row = Tensor.arange(self._size, device=s.device).eq(index).unsqueeze(1)
+        index = _in_memory([row], dtypes.int32, s)
+        is_row = type(s).arange(self._size, device=s.device).eq(index).unsqueeze(1)
         for rows, new in zip(self._rows, (s, y), strict=True):
             rows.assign(is_row.where(new, rows))
-        Tensor.realize(*self._rows)
-        self._sy[row] = self._dots(1, s)
-        self._sy[:, row] = self._dots(0, y)
-        self._yy[row] = self._yy[:, row] = self._dots(1, y)
+        of_s, of_y = self._rows
+        found = self._dots(of_y @ s, of_s @ y, of_y @ y)
+        self._sy[row], self._sy[:, row] = found[:2]
+        self._yy[row] = self._yy[:, row] = found[2]
 
-    def _dots(self, which: int, vector: Tensor) -> Vector:
-        found: Vector = np.asarray((self._rows[which] @ vector).numpy(), np.float64)
+    def _dots(self, *products: Tensor) -> Vector:
+        """Products of rows with vectors, (number of products, number of rows)."""
+        first, *rest = products
+        joined = first.stack(*rest)
+        Tensor.realize(*self._rows, joined)
+        found: Vector = np.asarray(joined.numpy(), np.float64)
         return found
 
     def saved(self, like: Tensor) -> dict[str, Any]:
@@ -337,7 +366,7 @@ class _History:
         """Minus the inverse of the Hessian, as far as it is known, times `gradient`."""
         if not self._order:
             return -gradient
-        sg, yg = self._dots(0, gradient), self._dots(1, gradient)
+        sg, yg = self._dots(*[rows @ gradient for rows in self._rows])
         # q = gradient + b @ Y, then r = scale * q + a @ S, by coefficients.
         a, b = np.zeros(self._size), np.zeros(self._size)
         steps = {}
@@ -349,9 +378,7 @@ class _History:
         for i in self._order:
             slope = scale * (yg[i] + self._yy[i] @ b) + self._sy[:, i] @ a
             a[i] += steps[i] - slope / self._sy[i, i]
-        coefficients = [
-            Tensor(x.astype(gradient.dtype.name), device=gradient.device) for x in (a, b * scale)
-        ]
+        coefficients = [_in_memory(x, gradient.dtype, gradient) for x in (a, b * scale)]
         known = coefficients[0] @ self._rows[0] + coefficients[1] @ self._rows[1]
         return -(_times(gradient, scale) + known)
 
@@ -376,13 +403,25 @@ def _state_in(state_dict: Mapping[str, Any]) -> Mapping[str, Any] | None:
     return None
 
 
-def _total(gradient: Tensor) -> float:
-    return float(gradient.abs().sum().item())
+def _read(computed: Sequence[Tensor], numbers: Sequence[Tensor]) -> list[float]:
+    """The values of `numbers`, by the run that computes the tensors `computed`."""
+    first, *rest = numbers
+    joined = first.stack(*rest)
+    Tensor.realize(*computed, joined)
+    return [float(each) for each in joined.tolist()]
 
 
 def _times(vector: Tensor, factor: float) -> Tensor:
     """A product with a number in memory, so that another number is no other kernel."""
-    return vector * Tensor([factor], dtype=vector.dtype, device=vector.device)
+    return vector * _in_memory([factor], vector.dtype, vector)
+
+
+def _in_memory(values: Any, dtype: DType, like: Tensor) -> Tensor:
+    """Numbers, (number of them,), on the device of `like`."""
+    name = dtype.name
+    if not hasattr(np, name):
+        return type(like)([float(each) for each in values], dtype=dtype, device=like.device)
+    return type(like)(np.asarray(values).astype(name), dtype=dtype, device=like.device)
 
 
 def _strong_wolfe(at: Callable[[float], Point], start: Point, length: float, least: float) -> Point:
@@ -433,7 +472,7 @@ def _cubic(one: Point, two: Point, least: float, most: float) -> float:
     """Where the cubic through two points with their slopes is lowest, within limits; the middle
     where there is none.
     """
-    (x1, f1, g1, _), (x2, f2, g2, _) = sorted((one, two), key=lambda point: point.length)
+    (x1, f1, g1, *_), (x2, f2, g2, *_) = sorted((one, two), key=lambda point: point.length)
     middle = (least + most) / 2
     if not all(map(math.isfinite, (f1, f2, g1, g2))) or x1 == x2:
         return middle

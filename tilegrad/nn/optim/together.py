@@ -230,7 +230,7 @@ def _as_update(method: Any, operands: Sequence[Any], taken: Sequence[int]) -> _U
     """
     with nothing_noted():
         found = recorded(method, [*operands], [*operands[1:]], {})
-    if found is None or found.waiting is None or found.has_view:
+    if found is None or found.waiting is None or found.has_view or found.tables:
         return None
     return _Update(
         found.graph,

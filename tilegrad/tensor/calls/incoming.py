@@ -117,12 +117,12 @@ class Incoming(Core):
                     line=here(),
                 )
             is_computed = self._call is not None or self._node.op is Ops.ASSIGN
-            if is_computed and self._has_elements() and postpones_calls():
+            is_apart = is_alone(self) or _shows_what_waits(self)
+            if is_computed and self._has_elements() and is_apart and postpones_calls():
                 # Memory has no graph below, where the gradient might be taken for another's; and
                 # the node that it had may be below another leaf.
-                if is_alone(self) or _looks_at_waiting(self):
-                    cast("Any", self).realize()
-                    self._previous = ()
+                cast("Any", self).realize()
+                self._previous = ()
             # Equal graphs are one node, so that their gradients could not be told apart.
             if self._has_elements() and memory.base_of(self.uop).op not in (Ops.BUFFER, Ops.COPY):
                 hold(self, memory.owned(self.uop, self.device), is_computed=True)
@@ -132,16 +132,14 @@ class Incoming(Core):
         self._requires_grad = wanted
 
 
-def _looks_at_waiting(tensor: Any) -> bool:
-    """Whether an alias looks at a tensor whose call waits: in `x = y.detach()` it is y, which stays
-    beside x for as long as the loop's `x = x.detach().requires_grad_()` runs.
+def _shows_what_waits(tensor: Any) -> bool:
+    """Whether a tensor and one other share a storage, and it shows a result that waits: then both
+    are memory once that is computed.
     """
     call = tensor._call
-    while call.__class__ is Call and call.value is None and call.inputs is not None:
-        if not call.template.is_view_at(call.slot):
-            return call is not tensor._call
-        call = call.inputs[call.template.moves(call.slot, call.template.size)[1]]
-    return False
+    if call is None or call.value is not None or not is_alone(tensor, 2):
+        return False
+    return all(isinstance(each, Call) and each.value is None for each in call.inputs or ())
 
 
 def _become_memory(tensor: Any, data: Any, device: str, dtype: DType | None) -> bool:

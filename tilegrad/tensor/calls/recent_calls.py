@@ -131,7 +131,7 @@ class RecentCalls:
         """Note a call with a template that serves others: those of its signature if that
         `is_known`, else those that differ in sizes or numbers.
         """
-        if template.waiting is None or not template.is_one:
+        if template.waiting is None or not template.is_one or template.tables:
             return
         if config.TEMPLATES != 1 or not config.SEGMENTS or config.NOOPT:
             # No call waits (`can_postpone`).

@@ -18,7 +18,9 @@ from tilegrad.engine.realize.launch_numbers import may_change
 from tilegrad.ir.args import CustomArg
 from tilegrad.ir.graph_templates import Template, record
 from tilegrad.ir.op import Ops
+from tilegrad.ir.queries import base_of
 from tilegrad.ir.uop import UOp, toposort
+from tilegrad.tensor.calls.number_tables import is_number_table
 from tilegrad.tensor.handle.core import Core
 from tilegrad.tensor.handle.kinds import kind_of, next_number
 from tilegrad.tensor.handle.size_arguments import NO_VARIABLES
@@ -101,6 +103,7 @@ class MethodTemplate(NamedTuple):
             made at once.
         constants: for each Python number that is an input, behind the operands: the dtype of the
             constant that it becomes, and whether it is negated.
+        tables: the memory of the method's own numbers, which are inputs behind the operands.
     """
 
     graph: Template
@@ -112,6 +115,7 @@ class MethodTemplate(NamedTuple):
     has_reshape: bool
     waiting: tuple[WaitingKind, ...] | None
     constants: tuple[tuple[DType, bool], ...] = ()
+    tables: tuple[UOp, ...] = ()
 
 
 def recorded(
@@ -129,6 +133,7 @@ def recorded(
     # What can be registered anew can do other things then.
     if not Device.is_built_in(first.device) or not all(_is_plain(each, first) for each in operands):
         return None
+    is_of_other_shapes = shapes is not None
     if shapes is None:
         shapes = [operand.shape for operand in operands]
     # Constants stand for themselves.
@@ -152,7 +157,11 @@ def recorded(
     if changing is None:
         return None
     constants, kinds = changing
-    graph = record(nodes, [*inputs, *constants])
+    tables = _tables_below(nodes, inputs)
+    if tables and (numbers or is_of_other_shapes):
+        # They may follow from these.
+        return None
+    graph = record(nodes, [*inputs, *constants, *tables])
     results = None if graph is None else _results(several, graph, stand_ins)
     if graph is None or results is None:
         return None
@@ -166,6 +175,7 @@ def recorded(
         has_reshape=any(step[0] is Ops.RESHAPE for step in graph.steps),
         waiting=_waiting_kinds(nodes, graph, results),
         constants=kinds,
+        tables=tables,
     )
 
 
@@ -197,6 +207,14 @@ def _made_of(stand_ins: list[Any], method: Any, operands: list[Any], args: Any, 
         return None
     finally:
         this_thread.stand_ins = outer
+
+
+def _tables_below(nodes: Sequence[UOp], inputs: Sequence[UOp]) -> tuple[UOp, ...]:
+    """The memory of numbers of the method's own that `nodes` look at, of which none is a result."""
+    below = toposort(nodes, stop=frozenset(inputs).__contains__)
+    found = tuple([node for node in below if is_number_table(node)])
+    # A result that shows one may be written to: `record` refuses memory that is no input.
+    return () if any(base_of(node) in found for node in nodes) else found
 
 
 def _waiting_kinds(

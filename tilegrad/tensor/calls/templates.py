@@ -224,6 +224,7 @@ class _Calls:
         if kinds is None or not waits:
             return self._made_now(template, operands, numbers, args, kwargs, config, entry)
         inputs += numbers
+        inputs += template.tables
         if not template.is_one:
             made = postponed_siblings(pool, kinds, first, tuple(inputs), entry, operands)
             return tuple.__new__(template.container, made)
@@ -287,10 +288,11 @@ class _Calls:
         inputs = _nodes(operands)
         if any(each.op in TELLING for each in inputs):
             return None
-        if len(inputs) + len(numbers) != template.graph.count:
+        taken = [*inputs, *[each.node for each in numbers], *template.tables]
+        if len(taken) != template.graph.count:
             # Another thread has made memory of a constant, or the other way round.
             return None
-        nodes = template.graph.make([*inputs, *[each.node for each in numbers]], (entry,))
+        nodes = template.graph.make(taken, (entry,))
         several = tuple([_tensor(template, each, nodes, operands) for each in template.results])
         if config.TEMPLATES > 1:
             plain = self.method(operands[0], *args, **kwargs)

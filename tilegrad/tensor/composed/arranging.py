@@ -11,7 +11,9 @@ from typing import Any, Self
 
 from tilegrad.base.dtype import dtypes
 from tilegrad.base.errors import DTypeError, ShapeError
+from tilegrad.base.forgetful_tables import Bounded
 from tilegrad.base.origin import composed
+from tilegrad.ir.uop import UOp
 from tilegrad.tensor.calls.templates import templated
 from tilegrad.tensor.composed.picking import Picking
 from tilegrad.tensor.handle.core import describe
@@ -19,6 +21,9 @@ from tilegrad.tensor.handle.pairs import Ranked
 from tilegrad.tensor.handle.size_arguments import as_axis, here, is_of_number, show_shape
 
 __all__ = ["Arranging"]
+
+# Windows of signals, which loops make anew: constants, by length, kind and dtype.
+_tapers: Bounded[tuple[Any, ...], UOp] = Bounded(64)
 
 # Weight of the higher of two elements, by a position and its fraction.
 _BETWEEN: dict[str, Callable[[Any, Any], Any]] = {
@@ -357,12 +362,16 @@ class Arranging(Picking):
         """weights[0] - weights[1] cos(t) + weights[2] cos(2 t), t once around."""
         if length < 2:
             return cls.ones(length, **options)
-        around = 2 * math.pi / (length if periodic else length - 1)
-        angle: Self = cls.arange(length, device=options.pop("device", None)).double() * around
-        terms = [(angle * n).cos() * (weight * (-1) ** n) for n, weight in enumerate(weights)]
-        total: Any = sum(terms[1:], terms[0])
-        made: Self = total.cast(options.pop("dtype", None) or dtypes.default_float)
-        return made._wanting(options.pop("requires_grad", None))
+        device, dtype = options.pop("device", None), options.pop("dtype", None)
+        key = length, periodic, (*weights,), dtype or dtypes.default_float
+        node = _tapers.get(key)
+        if node is None:
+            around = 2 * math.pi / (length if periodic else length - 1)
+            angle: Self = cls.arange(length, device=device).double() * around
+            terms = [(angle * n).cos() * (weight * (-1) ** n) for n, weight in enumerate(weights)]
+            total: Any = sum(terms[1:], terms[0])
+            node = _tapers.put(key, total.cast(key[-1]).uop)
+        return cls._of(node, device)._wanting(options.pop("requires_grad", None))
 
     @classmethod
     def hann_window(cls, window_length: int, periodic: bool = True, **options: Any) -> Self:

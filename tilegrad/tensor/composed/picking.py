@@ -54,11 +54,18 @@ class Picking(Numbers):
         key = tuple(indices)
         if not accumulate:
             return self._written(key, values)
-        positions, inside = self._positions_named(self._completed(key))
+        return self._added_where((*self._completed(key),), self._as_tensor(values))
+
+    @templated
+    @valued
+    @composed
+    def _added_where(self, keys: tuple[Any, ...], values: Self) -> Self:
+        """`values` added to the elements that complete `keys` pick."""
+        positions, inside = self._positions_named(keys)
         if not positions._has_elements():
             return self._copy_of(self)
         target = inside.where(positions, -1).flatten()
-        added = self._as_tensor(values).cast(self.dtype).expand(positions.shape).flatten()
+        added = values.cast(self.dtype).expand(positions.shape).flatten()
         return self.flatten()._added_at(target, added).reshape(self.shape)
 
     @composed

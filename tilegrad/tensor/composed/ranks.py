@@ -104,7 +104,6 @@ class Ranks(IncompleteGamma):
             is_bad.where(bad.argmax(axis, keepdim), found.indices),
         )
 
-    @templated
     @composed
     def quantile(
         self, q: Any, dim: int | None = None, keepdim: bool = False, interpolation: str = "linear"
@@ -132,8 +131,22 @@ class Ranks(IncompleteGamma):
         if is_of_number(dim, self.ndim):
             return self.flatten().quantile(q, 0, False, interpolation)
         q = q.tolist() if hasattr(q, "tolist") else q
+        shares = tuple(_shares(q))
+        is_several = isinstance(q, (list, tuple))
+        return self._quantiles(shares, dim, keepdim, interpolation, is_several)
+
+    @templated
+    @composed
+    def _quantiles(
+        self,
+        shares: tuple[float, ...],
+        dim: int,
+        keepdim: bool,
+        interpolation: str,
+        is_several: bool,
+    ) -> Self:
         axis = as_axis("quantile", dim, self.ndim)
-        size, shares = self._length(axis), _shares(q)
+        size = self._length(axis)
         if not self.dtype.is_float:
             raise DTypeError(
                 f"quantile: floats are needed, not {self.dtype.name}",
@@ -148,7 +161,7 @@ class Ranks(IncompleteGamma):
             )
         if not size or not all(0 <= share <= 1 for share in shares):
             raise ShapeError(
-                f"quantile: shares {shares} of {size} elements",
+                f"quantile: shares {[*shares]} of {size} elements",
                 tensor=describe(self.uop),
                 line=here(),
                 rule="shares are 0 to 1, of at least one element",
@@ -163,7 +176,7 @@ class Ranks(IncompleteGamma):
             found = low if not between else high if between == 1 else low.lerp(high, between)
             found = bad.where(math.nan, found)
             picked.append(found if keepdim else found.squeeze(axis))
-        return picked[0].stack(*picked[1:]) if isinstance(q, (list, tuple)) else picked[0]
+        return picked[0].stack(*picked[1:]) if is_several else picked[0]
 
 
 # Weight of the higher element, by the fraction between both and the fractional position.

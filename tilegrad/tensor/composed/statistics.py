@@ -142,9 +142,19 @@ class Statistics(Ranks):
             raise ShapeError(
                 f"histc: {bins} bins from {low} to {high}", line=here(), rule="1 or more, upward"
             )
-        if low == high:
-            low, high = float(self.min().item()), float(self.max().item())
-            low, high = (low - 1, high + 1) if low == high else (low, high)
+        if low < high:
+            return self._histogram(bins, low, high)
+        low, high = float(self.min().item()), float(self.max().item())
+        low, high = (low - 1, high + 1) if low == high else (low, high)
+        # Of edges that are other ones in each call there is no template.
+        return self._counted_between(bins, low, high)
+
+    @templated
+    @composed
+    def _histogram(self, bins: int, low: float, high: float) -> Self:
+        return self._counted_between(bins, low, high)
+
+    def _counted_between(self, bins: int, low: float, high: float) -> Self:
         x = self._floating().flatten()
         is_inside = (x >= low) & (x <= high)
         bucket = ((x - low) * (bins / (high - low))).floor().clip(0, bins - 1)

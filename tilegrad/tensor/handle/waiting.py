@@ -249,17 +249,20 @@ Input = UOp | Call | Number
 class Pool:
     """The calls of a thread whose results are alive: those `waiting` to be part of a run, and those
     `computed` by one, by their handles; a handle whose result dies is forgotten (`forget`).
-    `has_new` if some of them have no nodes; `losses` are the tensors whose gradient was asked for;
-    `reads` counts those of values, `runs` what ran; `last` is the last call that had come before
-    (`calls.recent_calls`), `since` and `after` the first serials after the last two runs. Unless it
-    `trains`, what requires a gradient has nodes: assignments do not wait then, and make all.
+    `has_new` if some of them have no nodes; `losses` are the tensors whose gradient was asked for,
+    `together` the calls that one run computes; `reads` counts those of values, `runs` what ran;
+    `last` is the last call that had come before (`calls.recent_calls`), `since` and `after` the
+    first serials after the last two runs. Unless it `trains`, what requires a gradient has nodes:
+    assignments do not wait then, and make all.
     """
 
     __slots__ = (
         "__weakref__", "after", "computed", "count", "expander", "forget", "has_new", "is_full",
         "last", "losses", "many", "next_pause", "patience", "pause", "reads", "runs", "since",
-        "thread", "trains", "waiting",
+        "thread", "together", "trains", "waiting",
     )  # fmt: skip
+
+    together: tuple[Call, ...]
 
     def __init__(self) -> None:
         self.thread = threading.current_thread()
@@ -267,7 +270,7 @@ class Pool:
         self.waiting: set[Handle] = set()
         self.forget = self.waiting.discard
         self.computed: list[Handle] = []
-        self.losses = Some()
+        self.losses, self.together = Some(), ()
         # The number of these from which the dead among them are looked for.
         self.many = _MANY
         self.has_new = self.is_full = False

@@ -165,9 +165,15 @@ class Counting(Selecting):
             )
             if counted is not None:
                 return counted
-        flat = self.flatten()
         if size is None:
-            size = max(as_int("bincount", "minlength", minlength), flat._largest_of_counts())
+            size = max(as_int("bincount", "minlength", minlength), self._largest_of_counts())
+        return self._counts(weights, size)
+
+    @templated
+    @composed
+    def _counts(self, weights: Self | None, size: int) -> Self:
+        """How often each integer below `size` occurs, or the sums of their `weights`."""
+        flat = self.flatten()
         dtype = index_dtype(flat.shape) if weights is None else weights.dtype
         counts = flat._like(self._zero_of(dtype)).expand(size)
         if not size or not flat._has_elements():

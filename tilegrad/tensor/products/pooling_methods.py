@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from typing import Any, Literal, Self, overload
 
 from tilegrad.base.dtype import dtypes
@@ -255,9 +254,11 @@ class Pooling(Convolution):
         [[[1.5, 2.5]]]
         """
         wanted = by_axis("adaptive_avg_pool2d", "size", output_size, 2)
-        return self._adaptive_pool("adaptive_avg_pool2d", wanted, is_max=False)
+        return self._adaptive_pool("adaptive_avg_pool2d", tuple(wanted), is_max=False)
 
-    def _adaptive_pool(self, name: str, wanted: Sequence[int | None], *, is_max: bool) -> Self:
+    @templated
+    @composed
+    def _adaptive_pool(self, name: str, wanted: tuple[int | None, ...], *, is_max: bool) -> Self:
         """`wanted` windows along each of the last axes, or an axis as it is for None."""
         if self.ndim < len(wanted):
             raise ShapeError(
@@ -319,7 +320,11 @@ class Pooling(Convolution):
         positions = first.unsqueeze(1) + self._iota(longest)
         return x[..., positions.minimum(size - 1)], positions < last.unsqueeze(1)
 
-    def _adaptive_max_positions(self, name: str, wanted: Sequence[int | None]) -> tuple[Self, Self]:
+    @templated
+    @composed
+    def _adaptive_max_positions(
+        self, name: str, wanted: tuple[int | None, ...]
+    ) -> tuple[Self, Self]:
         """The largest elements of `wanted` windows, and the int32 positions of the first of each in
         the last axes, read as one.
         """

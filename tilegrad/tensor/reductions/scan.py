@@ -100,6 +100,7 @@ class Scan(Normalised):
         values = self._scanned("cummax", axis, Ops.MAX)
         return Ranked(values, self._last_positions_of(values, axis))
 
+    @templated
     @takes_dim
     def cummin(self, axis: int = 0, *, dim: int | None = None) -> Ranked[Self]:
         """Smallest value of each prefix along an axis, NaN from the first one on, and its last

@@ -38,6 +38,7 @@ from tilegrad.tensor.storage import (
     segments,
     writes,
 )
+from tilegrad.tensor.storage.asked_together import settle_together
 from tilegrad.tensor.storage.host_runs import constant_number, evaluated
 from tilegrad.tensor.storage.memory import is_stored
 from tilegrad.tensor.storage.viewed import bytes_of_view, element_of
@@ -69,7 +70,10 @@ class Realized(Attention):
         >>> Tensor([1, 2]).add(1).realize().tolist()
         [2, 3]
         """
-        if self._call is not None and not others and segments.settle(self, realize_all):
+        if others:
+            if settle_together([self, *others], realize_all):
+                return self
+        elif self._call is not None and segments.settle(self, realize_all):
             return self
         # The node of one whose call waits is made; a property would cost a call more.
         node = self._node if self._call is None else self.uop

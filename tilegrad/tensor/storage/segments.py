@@ -71,7 +71,7 @@ from tilegrad.tensor.storage.sized_segments import (
     sizes_before,
 )
 
-__all__ = ["read", "settle"]
+__all__ = ["may_run", "read", "settle"]
 
 Compute = Callable[[Sequence[Any]], None]
 Taken = TypeVar("Taken")
@@ -111,7 +111,7 @@ def settle(tensor: Any, compute: Compute) -> bool:
     then.
     """
     call: Call = tensor._call
-    if not _may_run(tensor, call):
+    if not may_run(tensor, call):
         return False
     with _exclusive:
         if call.value is None:
@@ -130,7 +130,7 @@ def read(
     node is made for it.
     """
     call: Call = tensor._call
-    if not _may_run(tensor, call):
+    if not may_run(tensor, call):
         return None
     if is_users:
         call.pool.reads += 1
@@ -156,7 +156,7 @@ def read(
         return take(value.buffer if leaf is None else store.buffer_of(leaf))
 
 
-def _may_run(tensor: Any, call: Call) -> bool:
+def may_run(tensor: Any, call: Call) -> bool:
     """Whether a tensor is of this thread's pool; else it is an ordinary one from now on."""
     if call.pool is this_thread.pool and call.handle() is tensor:
         if not (record_of_thread() or transforms.depth or current_config().NOOPT):
@@ -208,7 +208,7 @@ def _run_for(tensor: Any, call: Call, compute: Compute) -> None:
     if below is None:
         pool.expand()
         # What grows is memory from now on, so that the next step can be a segment.
-        growing = [each.handle() for each in (*found.states, *found.joins)]
+        growing = [each.handle() for each in (*pool.together, *found.states, *found.joins)]
         compute([tensor, *[each for each in growing if each is not None and each is not tensor]])
     else:
         try:

@@ -35,7 +35,7 @@ from tilegrad.tensor.storage.leaf_kinds import (
     takes_moves,
     takes_offsets,
 )
-from tilegrad.tensor.storage.unread_states import beside, lengthens, states_of
+from tilegrad.tensor.storage.unread_states import asked_with, beside, lengthens, states_of
 
 __all__ = [
     "Leaves", "WaitingCalls", "base_below", "bases_of", "described", "is_computed", "is_draw",
@@ -89,6 +89,7 @@ class WaitingCalls:
         writes: the calls whose tensors take the value as an assignment. A read leaves none of them
             waiting: else a loop that never reads its counter holds each step.
         losses: of an assignment that was asked for, those that led to it: they are looked at next.
+            What is asked for together with another result is one of them.
         states: the results that go on from step to step and that the run does not need.
         key: the structure: how many results there are, which was asked for, the losses, the
             states, and for each call its number and those of its inputs, which are calls (from 0
@@ -104,7 +105,7 @@ class WaitingCalls:
         leaves: list[Input] = []
         numbers: dict[Any, int] = dict(zip(calls, range(len(calls))))
         known = numbers.get
-        self.losses = [call for call in alive if call.is_loss] if asked.is_write else []
+        self.losses = asked_with(alive, asked)
         since = asked.pool.since
         # Results of before, and leaves that are states, are of no matter where nothing is new.
         newest = alive[-2:] if alive[-1] is asked else alive[-1:]

@@ -19,9 +19,22 @@ from typing import Any
 
 from tilegrad.tensor.handle.waiting import Call, Number
 
-__all__ = ["beside", "goes_on", "lengthens", "states_of"]
+__all__ = ["asked_with", "beside", "goes_on", "lengthens", "states_of"]
 
 _by_time = attrgetter("serial")
+
+
+def asked_with(alive: Sequence[Call], asked: Call) -> list[Call]:
+    """The results that are to be computed with one that is asked for: with an assignment the losses
+    that led to it, and what is asked for together.
+    """
+    together = asked.pool.together
+    return [
+        call
+        for call in alive
+        if (call.is_loss and asked.is_write)
+        or (call in together and call is not asked and not call.is_write)
+    ]
 
 
 def goes_on(leaf: Any) -> bool:

@@ -141,6 +141,11 @@ class Shrinking(Movement):
             view: Self | None = viewed_at(self, key)
             if view is not None and view.shape[axis] == length:
                 return view
+            size = self.shape[axis]
+            if self._call is not None and size.__class__ is int and 0 < length <= size - start:
+                waiting: Any = self
+                cut: Self = waiting[key]
+                return cut
         return self._slice(axis, start, start + length)
 
 

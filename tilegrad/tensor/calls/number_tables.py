@@ -1,0 +1,53 @@
+"""Tables of numbers that a method makes for itself, such as the weights of `interpolate`.
+
+A list of numbers is a copy that a run makes, or in `tilegrad.torch` new memory at each call. Either
+is a node of its own, which no template can repeat. Numbers that follow from shapes and arguments
+are the same in each call: their memory is made once, and is an input of each call of the template.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Sequence
+from typing import Any
+
+from tilegrad.base.dtype import DType
+from tilegrad.base.forgetful_tables import Bounded
+from tilegrad.ir.uop import UOp
+from tilegrad.tensor.calls.uploads import can_upload, upload_bytes
+from tilegrad.tensor.handle.core import device_of
+from tilegrad.tensor.handle.size_arguments import NO_VARIABLES
+from tilegrad.tensor.storage.host_memory import pack
+
+__all__ = ["is_number_table", "number_table"]
+
+# Tables with more elements are made at each call, and tables beyond this many forgotten.
+_MOST_ELEMENTS, _MOST_TABLES = 1 << 12, 256
+_recent: Bounded[tuple[Any, ...], UOp] = Bounded(_MOST_TABLES)
+_alive: weakref.WeakValueDictionary[tuple[Any, ...], UOp] = weakref.WeakValueDictionary()
+_leaves: weakref.WeakSet[UOp] = weakref.WeakSet()
+
+
+def number_table(like: Any, values: Sequence[float], dtype: DType) -> Any:
+    """The tensor of `values`, (number of values,), of the class and on the device of `like`. Nobody
+    may write to it.
+    """
+    device = device_of(like)
+    key = device, dtype, (*values,)
+    leaf = _alive.get(key)
+    if leaf is None:
+        made = object.__new__(like.__class__)
+        is_small = 0 < len(values) <= _MOST_ELEMENTS and can_upload(device)
+        if not is_small or not upload_bytes(
+            made, pack(values, dtype), dtype, (len(values),), device
+        ):
+            return like.__class__([*values], device=device, dtype=dtype)
+        leaf = _alive.setdefault(key, made.uop)
+        _leaves.add(leaf)
+        _recent.put(key, leaf)
+    return like._of(leaf, device, NO_VARIABLES)
+
+
+def is_number_table(node: UOp) -> bool:
+    """Whether a node is the memory of such a table."""
+    return node in _leaves
