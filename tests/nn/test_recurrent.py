@@ -89,15 +89,15 @@ def test_compilation_does_not_grow_with_the_sequence() -> None:
         weight.realize()
     counts = []
     with Context(DISABLE_COMPILER_CACHE=1):
-        for steps in (20, 48, 192):
+        for steps in (20, 48, 192, 77):
             x = Tensor.ones(steps, 1, 2).contiguous().realize()
             before = counters.compiles
             y, _ = layer(x)
             Tensor.realize(*y.sum().gradient(*weights))
             counts.append(counters.compiles - before)
-    # The second compiles what all others share.
-    assert counts[1] <= counts[0]
-    assert not counts[2]
+    # The second or the third compiles what all others share.
+    assert max(counts[1:3]) <= counts[0]
+    assert not counts[3]
 
 
 def test_time_and_memory_are_linear_in_the_sequence(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -26,7 +26,7 @@ TRUTH = frozenset({
     "POP_JUMP_BACKWARD_IF_TRUE", "POP_JUMP_FORWARD_IF_FALSE", "POP_JUMP_FORWARD_IF_TRUE",
     "POP_JUMP_IF_FALSE", "POP_JUMP_IF_TRUE", "TO_BOOL", "UNARY_NOT",
 })  # fmt: skip
-# All of their operands: so many values, and for FORMAT_VALUE perhaps a format.
+# All of their operands; the number of values, without the format that FORMAT_VALUE may have.
 WHOLE = {
     "BINARY_OP": 2, "UNARY_INVERT": 1, "UNARY_NEGATIVE": 1, "UNARY_POSITIVE": 1, "FORMAT_VALUE": 1,
     "FORMAT_SIMPLE": 1, "FORMAT_WITH_SPEC": 2, "CONVERT_VALUE": 1, "DICT_UPDATE": 1,

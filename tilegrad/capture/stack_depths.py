@@ -50,7 +50,7 @@ def stack_depths(code: CodeType, steps: Sequence[dis.Instruction]) -> dict[int, 
 
 
 def _followers(steps: Sequence[dis.Instruction], number: int, depth: int) -> list[tuple[int, int]]:
-    """The offsets of what may run after an instruction, with the depths there."""
+    """The offsets of the instructions that may follow, with the depths there."""
     step = steps[number]
     found = []
     if step.opcode in _HAVE_TARGETS:

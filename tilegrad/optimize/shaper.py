@@ -100,9 +100,9 @@ class Shaper:
         return False
 
     def apart_to(self, loop: UOp, amount: int) -> bool:
-        """UPCAST of `amount` iterations that are an equal share of the loop apart, of which the
-        last ones overlap: from one iteration to the next each of them goes on along memory, where
-        the hardware has fetched ahead. Neighbours would begin anew.
+        """UPCAST of `amount` iterations that are an equal share of the loop apart; the last ones
+        overlap. Each goes on along memory from one iteration to the next, where the hardware has
+        fetched ahead, while neighbours would begin anew.
         """
         before = self.ast
         size = -(-loop.extent.divisor // amount)
