@@ -36,6 +36,7 @@ from tilegrad.lower.launch_lengths import fit_lengths
 from tilegrad.lower.levels import split_levels
 from tilegrad.lower.linearize import linearize
 from tilegrad.lower.memory_accumulators import use_memory_accumulators
+from tilegrad.lower.own_loops import separate_loops
 from tilegrad.lower.peel import peel
 from tilegrad.lower.share_vectors import share_vectors
 from tilegrad.lower.skip import skip_iterations
@@ -72,6 +73,8 @@ def _exact_products(ast: UOp, target: Target) -> UOp:
 PASSES: tuple[Step, ...] = (
     # After all Opts, as TC looks for the products as they were.
     ("lower.exact_products", _exact_products),
+    # After all Opts, which may make a reduction invariant in a loop around others.
+    ("lower.own_loops", separate_loops),
     # Before expand: each unrolled copy would need its own slice of the array.
     ("lower.memory_accumulators", use_memory_accumulators),
     # After memory_accumulators, which test for the first iteration of a loop; before lanes, as
