@@ -12,7 +12,7 @@ from tilegrad.base.dtype import DType
 from tilegrad.base.errors import DataError, KindError, TilegradError
 from tilegrad.nn import module as ours
 from tilegrad.nn.state import load_cast
-from tilegrad.nn.tree import children_of, is_buffer, is_tensor
+from tilegrad.nn.tree import is_buffer, is_tensor
 from tilegrad.tensor.handle.size_arguments import here
 from tilegrad.tensor.tensor import Tensor as OurTensor
 from tilegrad.torch.absent_hints import Advising
@@ -20,6 +20,7 @@ from tilegrad.torch.capturing import compiled
 from tilegrad.torch.complex_dtypes import ComplexDType
 from tilegrad.torch.device_names import is_meta, name_of
 from tilegrad.torch.nn.complex_layers import in_complex, in_kind
+from tilegrad.torch.nn.members import buffers_of, modules_of, parameters_of
 from tilegrad.torch.nn.module_printing import arguments_of, text_of
 from tilegrad.torch.nn.parameter import is_parameter, marked
 from tilegrad.torch.size import Size
@@ -138,21 +139,15 @@ class Module(Advising, ours.Module):
 
     @property
     def _modules(self) -> dict[str, Any]:
-        return {
-            str(name): child for name, child in children_of(self) if isinstance(child, ours.Module)
-        }
+        return modules_of(self)
 
     @property
     def _parameters(self) -> dict[str, Any]:
-        return {str(name): child for name, child in children_of(self) if is_parameter(child)}
+        return parameters_of(self)
 
     @property
     def _buffers(self) -> dict[str, Any]:
-        return {
-            str(name): child
-            for name, child in children_of(self)
-            if is_tensor(child) and not is_parameter(child)
-        }
+        return buffers_of(self)
 
     @property
     def _forward_pre_hooks(self) -> dict[int, Any]:
