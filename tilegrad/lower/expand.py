@@ -42,6 +42,9 @@ def unroll(ast: UOp) -> UOp:
     needs: dict[UOp, tuple[UOp, ...]] = {}
     made: dict[UOp, dict[Point, UOp]] = {}
     number = itertools.count(next_number(nodes, Ops.DEFINE_LOCAL))
+    # Where memory is filled and read, a simplified index may leave a loop of one iteration, and the
+    # order of the kernel's effects is lost.
+    is_filled = any(node.op is Ops.AFTER for node in nodes)
     for node in nodes:
         if node in rank:
             needs[node] = (node,)
@@ -53,7 +56,7 @@ def unroll(ast: UOp) -> UOp:
         needs[node] = own
         copies: dict[Point, UOp] = {}
         if own and node.op not in _SPECIAL:
-            steps = _steps(node, own, needs)
+            steps = None if is_filled else _steps(node, own, needs)
             if steps is None:
                 made[node] = _copies(node, own, needs, made)
             else:

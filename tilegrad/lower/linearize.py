@@ -185,12 +185,13 @@ class _Emitter:
     def _open(self, loop: UOp | None, needs: dict[UOp, set[UOp]]):  # type: ignore[no-untyped-def]
         items = [node for node in self.members.get(loop, ()) if node.op is not Ops.RANGE]
         items += self.loops_at.get(loop, [])
+        inside = set(items)
         # How many items of this body each one still waits for.
         waiting: dict[UOp, int] = {}
         users: dict[UOp, list[UOp]] = {}
         ready: list[tuple[int, int, UOp]] = []
         for item in items:
-            left = needs.get(item)
+            left = needs.get(item, set()) & inside
             if left:
                 waiting[item] = len(left)
                 for source in left:

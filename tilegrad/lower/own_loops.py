@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tilegrad.ir.op import Axis
-from tilegrad.ir.queries import loops_of, next_number, reductions_of
+from tilegrad.ir.op import Axis, Ops
+from tilegrad.ir.queries import loops_of, next_number, nodes_of, reductions_of
 from tilegrad.ir.uop import UOp
 from tilegrad.target import Target
 
@@ -21,7 +21,8 @@ _NESTED = (Axis.LOOP, Axis.REDUCE)
 
 
 def separate_loops(ast: UOp, target: Target) -> UOp:
-    """`ast` with one loop for the reductions over an axis at each depth.
+    """`ast` with one loop for the reductions over an axis at each depth. What a loop of stores
+    fills as well, as in kernels by hand, stays as it is.
 
     before   REDUCE(a[0, k], k) + REDUCE(b[i, k], k)
     after    REDUCE(a[0, l], l) + REDUCE(b[i, k], k)
@@ -30,8 +31,7 @@ def separate_loops(ast: UOp, target: Target) -> UOp:
         reduce, loop = found
         own = loop.replace(arg=(next_number(ast.toposort()), loop.axis))
         order = list(ast.arg.order)
-        if loop.number in order:
-            order.insert(order.index(loop.number), own.number)
+        order.insert(order.index(loop.number), own.number)
         ast = ast.substitute({reduce: reduce.substitute({loop: own})})
         ast = ast.replace(arg=replace(ast.arg, order=tuple(order)))
     return ast
@@ -40,9 +40,13 @@ def separate_loops(ast: UOp, target: Target) -> UOp:
 def _at_another_depth(ast: UOp) -> tuple[UOp, UOp] | None:
     """A reduction, and the loop that it shares with one inside of other loops than its own."""
     around: dict[UOp, frozenset[UOp]] = {}
+    stored: set[UOp] | None = None
     for reduce in reductions_of(ast):
         outer = frozenset(loop for loop in reduce.ranges if loop.axis in _NESTED)
         for loop in loops_of(reduce):
             if around.setdefault(loop, outer) != outer:
-                return reduce, loop
+                if stored is None:
+                    stored = {each for end in nodes_of(ast, Ops.END) for each in end.src[1:]}
+                if loop not in stored and loop.number in ast.arg.order:
+                    return reduce, loop
     return None
