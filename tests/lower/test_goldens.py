@@ -42,6 +42,7 @@ TARGET = Target("vectors", vector_bytes=16, has_mask=True)
 FLOAT, INDEX = dtypes.float32, dtypes.index
 # Passes whose kernels are too long for a text: where their results are taken apart.
 ELSEWHERE = {
+    "lower.own_loops": "tests/lower/test_own_loops.py",
     "lower.exact_products": "tests/lower/test_exact_products.py",
     "lower.dot_operands": "tests/optimize/test_dot_units.py",
     "lower.copies": "tests/optimize/test_stage_shared.py",

@@ -108,7 +108,7 @@ PLANTED = {
     # what a loop meets again: templates, segments, plans for ranges of sizes, numbers, positions
     "all lengths read the position of the first": Plant("tensor/storage/sized_segments.py", "for name in [each for each in seen[0] if each not in own]:", "for name in seen[0]:", _LOOPS),
     "a slice that a call makes follows one of memory": Plant("tensor/storage/noted_runs.py", "fixed = set(self.made)", "fixed: set[UOp] = set()", _LOOPS),
-    "a segment keeps the numbers of its first run": Plant("tensor/storage/signatures.py", "if (values.setdefault(kind.variable, bits) if kind.variable else kind.bits) != bits:", "if kind.variable and values.setdefault(kind.variable, bits) != bits:", _LOOPS),
+    "a segment keeps the numbers of its first run": Plant("tensor/storage/signatures.py", "if wanted is not None and wanted != leaf.bits:", "if kind.variable and wanted != leaf.bits:", _LOOPS),
     "a pattern of sizes does not look at fixed ones": Plant("ir/size_patterns.py", "                if size != wanted:\n                    return None", "                pass", _LOOPS),
     "a plan keeps the positions of its slices": Plant("engine/realize/bindings.py", "fixed = [number for number in request.slices if number not in self.variable_slices]", "fixed: list[int] = []", _LOOPS),
     "a short signature has no place for the second operand": Plant("tensor/calls/short_signatures.py", "return (own, other.kind, kind, grad, device, kind, more), (*inputs, other)", "return (own, kind, grad, device, kind, more), (*inputs, other)", _LOOPS),

@@ -20,7 +20,7 @@ from tilegrad.torch.capturing import compiled
 from tilegrad.torch.complex_dtypes import ComplexDType
 from tilegrad.torch.device_names import is_meta, name_of
 from tilegrad.torch.nn.complex_layers import in_complex, in_kind
-from tilegrad.torch.nn.members import buffers_of, modules_of, parameters_of
+from tilegrad.torch.nn.live_members import buffers_of, modules_of, parameters_of
 from tilegrad.torch.nn.module_printing import arguments_of, text_of
 from tilegrad.torch.nn.parameter import is_parameter, marked
 from tilegrad.torch.size import Size
