@@ -8,8 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tilegrad import Tensor, nn
+import tilegrad.torch as torch
+from tilegrad import Context, Tensor, nn
 from tilegrad.nn.optim import together
+from tilegrad.tensor.storage.memory import is_stored
 
 
 def _trained(optimizer: type[Any]) -> list[list[float]]:
@@ -45,3 +47,29 @@ def test_an_update_that_cannot_wait_is_not_recorded(monkeypatch: pytest.MonkeyPa
     thread.join()
     assert not recorded
     np.testing.assert_allclose(there[0], expected, rtol=1e-6)
+
+
+def test_a_step_leaves_alone_what_another_thread_has_written() -> None:
+    """It may be half of a step of its own: what both threads ran, one of them found overwritten."""
+    weight = torch.nn.Parameter(torch.ones(3))
+    optimizer = torch.optim.SGD([weight], lr=0.5)
+    (weight * weight).sum().backward()
+    written, stepped = threading.Event(), threading.Event()
+    seen: list[Any] = []
+
+    def write() -> None:
+        total: Any = torch.ones(3)
+        with Context(TEMPLATES=0):
+            total.assign(total * (torch.arange(3) + 1.0))
+        written.set()
+        stepped.wait(30)
+        seen.extend([is_stored(total.uop), total.tolist()])
+
+    thread = threading.Thread(target=write)
+    thread.start()
+    assert written.wait(30)
+    optimizer.step()
+    assert weight.tolist() == [0.0, 0.0, 0.0]
+    stepped.set()
+    thread.join()
+    assert seen == [False, [1.0, 2.0, 3.0]]

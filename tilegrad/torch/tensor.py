@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
+import threading
 import weakref
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Self
@@ -338,7 +339,7 @@ class Tensor(  # type: ignore[misc]
         self, name: str, other: Any, *, is_sole: bool = False, wants_grad: bool | None = None
     ) -> None:
         super()._take(name, other, is_sole=is_sole, wants_grad=wants_grad)
-        written.add(self)
+        written.tensors.add(self)
         if len(retaining):
             follow_retained(self)
         if not _state.is_stepping and self._moves_leaf():
@@ -417,8 +418,16 @@ class Tensor(  # type: ignore[misc]
         return True
 
 
-# Tensors that were written to; an optimizer's step computes those that are alive.
-written = Some()
+class _Written(threading.local):
+    """The tensors that this thread has written to; a step of an optimizer in it computes those that
+    are alive. Those of another thread may be half of a step of its own.
+    """
+
+    def __init__(self) -> None:
+        self.tensors = Some()
+
+
+written = _Written()
 
 
 def _settle(tensor: Tensor) -> None:

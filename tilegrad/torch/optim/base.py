@@ -156,7 +156,7 @@ class Optimizer(Advising, Ours):
 
     def _beside(self) -> Iterable[OurTensor]:
         # Running statistics, and all else that was written to and is alive.
-        return [*self.buffers, *written]
+        return [*self.buffers, *written.tensors]
 
     def _is_trained(self, tensor: OurTensor) -> bool:
         return tensor.dtype.is_float
