@@ -21,12 +21,14 @@ _NESTED = (Axis.LOOP, Axis.REDUCE)
 
 
 def separate_loops(ast: UOp, target: Target) -> UOp:
-    """`ast` with one loop for the reductions over an axis at each depth. What a loop of stores
-    fills as well, as in kernels by hand, stays as it is.
+    """`ast` with one loop for the reductions over an axis at each depth. Kernels that fill memory
+    and read it stay as they are: their loops are those of the stores, too.
 
     before   REDUCE(a[0, k], k) + REDUCE(b[i, k], k)
     after    REDUCE(a[0, l], l) + REDUCE(b[i, k], k)
     """
+    if nodes_of(ast, Ops.AFTER) or nodes_of(ast, Ops.RESCALED):
+        return ast
     while (found := _at_another_depth(ast)) is not None:
         reduce, loop = found
         own = loop.replace(arg=(next_number(ast.toposort()), loop.axis))
@@ -40,13 +42,9 @@ def separate_loops(ast: UOp, target: Target) -> UOp:
 def _at_another_depth(ast: UOp) -> tuple[UOp, UOp] | None:
     """A reduction, and the loop that it shares with one inside of other loops than its own."""
     around: dict[UOp, frozenset[UOp]] = {}
-    stored: set[UOp] | None = None
     for reduce in reductions_of(ast):
         outer = frozenset(loop for loop in reduce.ranges if loop.axis in _NESTED)
         for loop in loops_of(reduce):
-            if around.setdefault(loop, outer) != outer:
-                if stored is None:
-                    stored = {each for end in nodes_of(ast, Ops.END) for each in end.src[1:]}
-                if loop not in stored and loop.number in ast.arg.order:
-                    return reduce, loop
+            if around.setdefault(loop, outer) != outer and loop.number in ast.arg.order:
+                return reduce, loop
     return None
