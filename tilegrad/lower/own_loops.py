@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tilegrad.ir.op import Axis, Ops
-from tilegrad.ir.queries import loops_of, next_number, nodes_of, reductions_of
+from tilegrad.ir.queries import loops_of, next_number, reductions_of
 from tilegrad.ir.uop import UOp
 from tilegrad.target import Target
 
@@ -27,7 +27,7 @@ def separate_loops(ast: UOp, target: Target) -> UOp:
     before   REDUCE(a[0, k], k) + REDUCE(b[i, k], k)
     after    REDUCE(a[0, l], l) + REDUCE(b[i, k], k)
     """
-    if nodes_of(ast, Ops.AFTER) or nodes_of(ast, Ops.RESCALED):
+    if any(node.op in (Ops.AFTER, Ops.RESCALED) for node in ast.toposort()):
         return ast
     while (found := _at_another_depth(ast)) is not None:
         reduce, loop = found
