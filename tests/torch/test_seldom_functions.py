@@ -44,17 +44,6 @@ def _stepped(torch: Any, x: Any, y: Any) -> Any:
 
 
 _IMAGES: dict[str, Callable[..., Any]] = {
-    "grid_sample": lambda x, y, **_: F.grid_sample(
-        x.view(1, 1, 4, 6), y.view(1, 3, 4, 2) - 0.5, align_corners=False
-    ),
-    "bicubic grid": lambda x, y, **_: F.grid_sample(
-        x.view(1, 1, 4, 6), y.view(1, 3, 4, 2) - 0.5, "bicubic", "reflection", align_corners=True
-    ),
-    "affine": lambda x, y, **_: F.grid_sample(
-        y.view(1, 1, 4, 6).expand(4, 1, 4, 6),
-        F.affine_grid(x.view(4, 2, 3), (4, 1, 5, 5), align_corners=False),
-        align_corners=False,
-    ),
     "interpolate": lambda x, y, **_: F.interpolate(
         x.view(1, 1, 4, 6), size=(7, 9), mode="bicubic", align_corners=False
     ),

@@ -20,7 +20,6 @@ from tilegrad.base.errors import (
     UnsupportedError,
 )
 from tilegrad.base.origin import composed
-from tilegrad.tensor.calls.number_tables import number_table
 from tilegrad.tensor.calls.templates import templated
 from tilegrad.tensor.composed.rearrange import Rearranging
 from tilegrad.tensor.composed.resampling_filters import (
@@ -213,12 +212,11 @@ class Resampling(Rearranging):
     def _axis_values(self, axis: int, values: Sequence[float]) -> Self:
         """Numbers that lie along an axis of this tensor."""
         shape = [-1 if number == axis else 1 for number in range(self.ndim)]
-        table: Self = number_table(self, values, self.dtype)
-        return table.reshape(shape)
+        return type(self)(values, device=self.device, dtype=self.dtype).reshape(shape)
 
     def _elements_at(self, axis: int, at: Sequence[int]) -> Self:
         """The elements at positions of an axis; for -1 zero, as 0 times infinity would be NaN."""
-        indices = number_table(self, [max(each, 0) for each in at], dtypes.int32)
+        indices = type(self)([max(each, 0) for each in at], device=self.device, dtype=dtypes.int32)
         found = self.index_select(axis, indices)
         return (
             found if min(at, default=0) >= 0 else (self._axis_values(axis, at) >= 0).where(found, 0)
@@ -265,7 +263,7 @@ class Resampling(Rearranging):
         # The last coordinate is that of the first axis.
         wide = grid._wide()
         axes = [
-            wide._slice(grid.ndim - 1, depth - 1 - axis, depth - axis)
+            wide.index_select(grid.ndim - 1, type(self)([depth - 1 - axis], device=self.device))
             .reshape(count, -1)
             ._in_elements(sizes[axis], align_corners=align_corners)
             ._neighbours(mode, sizes[axis], padding_mode, align_corners=align_corners)
