@@ -1,4 +1,4 @@
-"""Reductions over one axis of which an outer loop concerns only some."""
+"""Reductions over one axis, where some are invariant in an outer loop."""
 
 from __future__ import annotations
 

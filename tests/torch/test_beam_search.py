@@ -1,7 +1,7 @@
 """Beam search as libraries write it: texts in memory of their full length, which each step fills
 at one more position, beside caches that grow. Prompts of all lengths run the same segments.
 
-The oracle is NumPy in float64, written out here.
+Expected values come from NumPy in float64, computed in this file.
 """
 
 from __future__ import annotations

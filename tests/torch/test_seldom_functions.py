@@ -16,7 +16,9 @@ import tilegrad.torch as torch
 from tests.engine.test_price import in_a_process
 from tests.torch.nodes_made import noted_expansions
 from tilegrad import Context, GlobalCounters
+from tilegrad.base.dtype import dtypes
 from tilegrad.base.trace import counters
+from tilegrad.tensor.calls.number_tables import number_table
 from tilegrad.torch.nn import functional as F
 
 _STEPS, _SETTLED = 10, 6
@@ -194,3 +196,10 @@ def group_of_results() -> list[list[int]]:
 def test_two_results_that_are_asked_for_together_make_no_nodes() -> None:
     steps = in_a_process(group_of_results)
     assert steps[-1] == steps[8]
+
+
+def test_tables_of_numbers_that_are_equal_have_their_own_bits() -> None:
+    table = torch.tensor([1.0])
+    for values in ([0.0, 1.0], [-0.0, 1.0]):
+        found = number_table(table, values, dtypes.float32).numpy()
+        np.testing.assert_array_equal(np.signbit(found), np.signbit(values))

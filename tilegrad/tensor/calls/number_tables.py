@@ -33,14 +33,14 @@ def number_table(like: Any, values: Sequence[float], dtype: DType) -> Any:
     may write to it.
     """
     device = device_of(like)
-    key = device, dtype, (*values,)
+    data = pack(values, dtype)
+    # By bits: -0.0 is equal to 0.0, and NaN to nothing.
+    key = device, dtype, data
     leaf = _alive.get(key)
     if leaf is None:
         made = object.__new__(like.__class__)
         is_small = 0 < len(values) <= _MOST_ELEMENTS and can_upload(device)
-        if not is_small or not upload_bytes(
-            made, pack(values, dtype), dtype, (len(values),), device
-        ):
+        if not is_small or not upload_bytes(made, data, dtype, (len(values),), device):
             return like.__class__([*values], device=device, dtype=dtype)
         leaf = _alive.setdefault(key, made.uop)
         _leaves.add(leaf)

@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import Any
 
 from tilegrad.tensor.calls.arguments import records_gradients
+from tilegrad.tensor.handle.core import Core
 from tilegrad.tensor.storage.segments import stands_on_memory
 
 __all__ = ["Positions"]
@@ -56,8 +57,10 @@ class Positions:
         """Whether slices of this family of a tensor in memory are views of it, and no template's
         results.
         """
-        return (
-            not (tensor._requires_grad and records_gradients())
+        return bool(
+            self.changing
+            and isinstance(tensor, Core)
+            and not (tensor._requires_grad and records_gradients())
             and _family(tensor, args) in self.changing
             and stands_on_memory(tensor)
         )

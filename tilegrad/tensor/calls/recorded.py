@@ -210,7 +210,7 @@ def _made_of(stand_ins: list[Any], method: Any, operands: list[Any], args: Any, 
 
 
 def _tables_below(nodes: Sequence[UOp], inputs: Sequence[UOp]) -> tuple[UOp, ...]:
-    """The memory of numbers of the method's own that `nodes` look at, of which none is a result."""
+    """The number tables of the method that `nodes` read; none where a result shows one."""
     below = toposort(nodes, stop=frozenset(inputs).__contains__)
     found = tuple([node for node in below if is_number_table(node)])
     # A result that shows one may be written to: `record` refuses memory that is no input.

@@ -409,9 +409,7 @@ def _pattern(
 
 
 def _apart(count: int) -> list[Sizes]:
-    """Values of unknowns of which no polynomial of a low degree has one value, unless it is one
-    number.
-    """
+    """Values of unknowns; a polynomial of low degree that is not constant differs among them."""
     return examples_of(_EXAMPLES, [0] * count)
 
 

@@ -102,9 +102,8 @@ def _templated(
             return method(self, *args, **kwargs)
         if node_count() > pressure.most and isinstance(self, Core):
             relieve(self)
-        if positions is not None and positions.changing and isinstance(self, Core):
-            if positions.are_changing(self, args):
-                return method(self, *args, **kwargs)
+        if positions is not None and positions.are_changing(self, args):
+            return method(self, *args, **kwargs)
         if args and at_once is not None and isinstance(self, Core):
             joined = at_once((self, *args), kwargs.get("dim", 0))
             if joined is not None:
@@ -223,8 +222,7 @@ class _Calls:
             return None
         if kinds is None or not waits:
             return self._made_now(template, operands, numbers, args, kwargs, config, entry)
-        inputs += numbers
-        inputs += template.tables
+        inputs += (*numbers, *template.tables)
         if not template.is_one:
             made = postponed_siblings(pool, kinds, first, tuple(inputs), entry, operands)
             return tuple.__new__(template.container, made)

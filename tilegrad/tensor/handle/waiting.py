@@ -1,10 +1,9 @@
 """Calls whose nodes are made only when somebody asks for them.
 
 Unless `SEGMENTS=0`, a method that has a template (`tensor.calls.templates`) gives a tensor that
-knows its *call*: the template, and for each operand its node or the call that made it. Such a
-tensor has no node yet: its slot is empty, so that whoever reads it comes to `expand`, which makes
-the nodes as the template says. A loop whose steps are equal never asks for them:
-`tensor.storage.segments` knows what to run by the calls alone.
+knows its *call*: the template, and for each operand its node or the call that made it. Its slot
+for a node is empty, so that whoever reads it comes to `expand`, which makes the nodes. A loop whose
+steps are equal never asks for them: `tensor.storage.segments` knows what to run by the calls.
 
 The calls of a thread are its *pool*. What looks at the tensors alive (`tensor.handle.living`)
 expands all pools first, so that it finds each tensor with its node.
@@ -262,15 +261,14 @@ class Pool:
         "thread", "together", "trains", "waiting",
     )  # fmt: skip
 
-    together: tuple[Call, ...]
-
     def __init__(self) -> None:
         self.thread = threading.current_thread()
         self.trains = True
         self.waiting: set[Handle] = set()
         self.forget = self.waiting.discard
         self.computed: list[Handle] = []
-        self.losses, self.together = Some(), ()
+        self.losses = Some()
+        self.together: tuple[Call, ...] = ()
         # The number of these from which the dead among them are looked for.
         self.many = _MANY
         self.has_new = self.is_full = False
