@@ -150,9 +150,9 @@ class KernelInfo:
 
 @dataclass(frozen=True)
 class TileMap:
-    """A matrix in global memory; one instruction copies a box of it (COPY_TILE). Of each dimension,
-    the one along the rows first: its size, how many elements lie between neighbours along it, and
-    the elements of the box.
+    """A matrix in global memory; one instruction copies a box of it (COPY_TILE). Each dimension,
+    the one along the rows first, has a size, a stride in elements, and a number of elements in the
+    box.
     """
 
     sizes: tuple[int, ...]

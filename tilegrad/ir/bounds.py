@@ -92,7 +92,9 @@ def _interval(node: Any) -> Bounds | None:
 
 
 def dividend_of(product: Any) -> Any:
-    """The x of a product x // y * y, which is at most x where x >= 0 and y > 0; None of another."""
+    """The x of a product x // y * y, which is at most x where x >= 0 and y > 0; None for other
+    products.
+    """
     for quotient, factor in (product.src, product.src[::-1]):
         quotient, factor = _below_cast(quotient), _below_cast(factor)
         if quotient.op in _QUOTIENTS and _below_cast(quotient.src[1]) is factor:
@@ -105,7 +107,7 @@ _QUOTIENTS = (Ops.FLOORDIV, Ops.IDIV)
 
 
 def _below_cast(node: Any) -> Any:
-    """What an integer is a cast of that leaves its value."""
+    """The source of a cast that leaves an integer's bounds unchanged; else the node itself."""
     if node.op is Ops.CAST and node.src[0].bounds == node.bounds:
         return node.src[0]
     return node
@@ -144,7 +146,7 @@ def _binary(op: Ops, left: Bounds, right: Bounds) -> Bounds | None:
 
 def divisor_of(node: Any) -> int:
     """A constant that divides every value of the integer `node` (0 divides only 0); its sources
-    have theirs. Of a float, which a comparison below an index may have, it is 1.
+    have theirs. A float, which a comparison below an index may have, has the divisor 1.
     """
     op, src = node.op, node.src
     if node.dtype.is_float:

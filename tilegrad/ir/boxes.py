@@ -22,8 +22,8 @@ def box_of(moves: Iterable[Move], sizes: Sequence[int]) -> Box:
     first. Where they do more than shift, reverse and cut axes, it may be larger than needed.
     """
     box = [(0, size) for size in sizes]
-    # Of each axis of the view: the axis of the memory along which it runs, or None of one of size
-    # 1; and whether it runs from the end.
+    # For each axis of the view: the axis of the memory that it runs along (None for size 1), and
+    # whether it runs from the end.
     axes: list[int | None] = list(range(len(sizes)))
     flipped = [False] * len(sizes)
     shape = list(sizes)

@@ -156,7 +156,7 @@ class _Expressions:
 
 
 def find_outside(accesses: Sequence[tuple[UOp, UOp | None]], size: int) -> tuple[UOp, str] | None:
-    """Of pairs of index and gate, an index that is not below `size` where its gate holds, and the
+    """An index of a pair of index and gate that is not below `size` where its gate holds, and the
     values of the variables there, as text.
 
     None if a search found none; then there may be some, or not.

@@ -38,8 +38,8 @@ def is_always(value: UOp, nothing: float) -> bool:
 
 
 class Neutral:
-    """What is always zero, or minus infinity, where all of `hidden` are minus infinity, and where
-    the condition `decided`, if given, is `flag`.
+    """Value that is always zero, or minus infinity, where all of `hidden` are minus infinity, and
+    where the condition `decided`, if given, is `flag`.
     """
 
     def __init__(

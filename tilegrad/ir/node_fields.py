@@ -25,7 +25,7 @@ class Fields:
 
     @property
     def axis(self) -> Axis:
-        """What runs a RANGE."""
+        """The kind of axis that runs a RANGE."""
         return self.arg[1]  # type: ignore[no-any-return]
 
     @property
@@ -55,7 +55,7 @@ class Fields:
 
     @property
     def value(self) -> Self:
-        """What a STORE writes."""
+        """The value that a STORE writes."""
         return self.src[2]
 
     @property

@@ -37,7 +37,7 @@ __all__ = ["UNROLLED", "Axis", "Ops"]
 
 
 class Axis(Members):
-    """What runs a range. `LOOP` is a plain loop over outputs, `REDUCE` one over the terms of a
+    """Kinds of a range. `LOOP` is a plain loop over outputs, `REDUCE` one over the terms of a
     reduction; the others shape a kernel.
     """
 

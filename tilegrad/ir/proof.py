@@ -233,7 +233,7 @@ def _narrowed_bounds(node: UOp, condition: UOp | None) -> Interval:
 def _sorted_facts(
     condition: UOp | None, loops: tuple[UOp, ...]
 ) -> tuple[list[_Fact], dict[UOp, Interval]] | None:
-    """What is known where `condition` holds, inside of `loops` whose extents are no constants, and
+    """Facts known where `condition` holds, inside of `loops` whose extents are no constants, and
     the bounds that follow for single factors; None if the condition never holds.
     """
     facts = [] if condition is None else _facts(condition)

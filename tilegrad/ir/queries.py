@@ -1,8 +1,8 @@
 """Queries: the common questions about a graph, each answered in one place.
 
-What is below a chain of ops, such as the base of a view or the memory behind a pointer; the loads,
-stores and reductions of a kernel; what memory a node defines; the stride of an index along a loop;
-the device of a value.
+They are the source below a chain of ops, such as the base of a view or the memory behind a pointer;
+the loads, stores and reductions of a kernel; the memory that a node defines; the stride of an index
+along a loop; the device of a value.
 """
 
 from __future__ import annotations

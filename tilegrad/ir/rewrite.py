@@ -26,7 +26,7 @@ _LIMIT = 1000
 _HANDED_ON = (__file__, os.path.join(os.path.dirname(__file__), "rules", "__init__.py"))
 Remake = Callable[[UOp, tuple[UOp, ...]], UOp]
 Change = Callable[[UOp, tuple[UOp, ...]], UOp | None]
-"""What becomes of a node, given what became of its sources; None: the node over these."""
+"""Replacement of a node, given those of its sources; None: the node over these."""
 
 
 def graph_rewrite(

@@ -1,8 +1,8 @@
 """Sizes that change, told by a few shapes that came: numbers that stay, and unknowns.
 
-What is to hold at all sizes (the template of a method, the gradients of a loss, the lengths of a
-plan) is looked at for a few made-up values of the unknowns, and interpolated between these
-(`ir.sized_templates`). A pattern says for which shapes that is.
+A template of a method, the gradients of a loss, the lengths of a plan: each is computed for a few
+values of the unknowns and interpolated between them (`ir.sized_templates`). A pattern says for
+which shapes that is.
 """
 
 from __future__ import annotations
@@ -83,8 +83,8 @@ def examples_of(numbers: Sequence[int], above: Sequence[int]) -> list[Sizes]:
 def collected(
     examples: Sequence[Sizes], make: Callable[[Sizes], Made | None], needed: int, most: int
 ) -> tuple[list[Made], list[Sizes]] | None:
-    """What is made at some of the examples, up to `most`, and these; None if nothing is made at so
-    many that fewer than `needed` are left.
+    """Results of `make` at some of the examples, up to `most`, and these examples; None if `make`
+    gives fewer than `needed`.
     """
     found: list[Made] = []
     used: list[Sizes] = []

@@ -61,7 +61,8 @@ class _SizedLoop:
         self.arg, self.polynomial = arg, polynomial
 
 
-# What an argument is of the sizes: one of these, or the argument itself where it does not change.
+# An argument as a function of the sizes: one of these classes, or the argument itself where it does
+# not change.
 Formula = Any
 
 
@@ -80,8 +81,8 @@ def made(formula: Formula, sizes: Sizes) -> Any:
 
 
 def fitted(seen: Sequence[Any], examples: Sequence[Sizes]) -> Formula | None:
-    """What an argument is of the sizes, if it was `seen` so at the `examples`; None if it is no
-    polynomial. An argument that is None is no size.
+    """The argument as a function of the sizes, if it was `seen` so at the `examples`; None if it is
+    no polynomial. An argument that is None is no size.
     """
     first = seen[0]
     if all(each == first and each.__class__ is first.__class__ for each in seen):

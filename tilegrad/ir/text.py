@@ -158,8 +158,8 @@ _APART = "%a"
 
 
 def dump(graph: UOp | Sequence[UOp], names: dict[UOp, str] | None = None) -> str:
-    """`%2 = ADD(%0, %1) : float`: a line per node, sources first; a program keeps its order. What
-    only an argument names, a symbolic size, comes before it, as `%a0`.
+    """`%2 = ADD(%0, %1) : float`: a line per node, sources first; a program keeps its order. Nodes
+    of a symbolic size, which only an argument names, come before it, as `%a0`.
 
     With `names`, nodes that have one there keep it, and others get the next number and are added:
     so a node has one name in the texts of several graphs.

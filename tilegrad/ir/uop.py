@@ -82,7 +82,7 @@ class UOp(Algebra, BoundVariables, Fields):
     _bounds: tuple[Any, Any] | None
     _divisor: int
     _ranges: frozenset[UOp] | None
-    # What a sum is made of (`ir.rules.terms`), once somebody asked.
+    # Terms of a sum (`ir.rules.terms`), once they were asked for.
     _terms: tuple[Mapping[UOp, int], int] | None
     _digest: bytes
 

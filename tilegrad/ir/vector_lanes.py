@@ -53,7 +53,7 @@ def lane_axes(ast: UOp, lanes_of: LanesOf, gather_bytes: int) -> dict[UOp, int]:
 
 
 def _gain(access: UOp, axis: UOp) -> int:
-    """What lanes along `axis` are worth for an access: negative where each lane is an access."""
+    """Gain of lanes along `axis` for an access: negative where each lane is an access of its own."""
     index = access.src[1]
     if stride_of(index, axis) == 1:
         return 3 if access.op is Ops.STORE else 2
@@ -162,5 +162,5 @@ def _has_runs(index: UOp, axis: UOp, length: int) -> bool:
 
 
 def in_lane(value: UOp, axis: UOp, number: int) -> UOp:
-    """What `value` is in iteration `number` of `axis`."""
+    """`value` in iteration `number` of `axis`."""
     return simplify(value, {axis: UOp.const(dtypes.index, number)})

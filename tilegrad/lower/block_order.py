@@ -1,7 +1,7 @@
 """The order in which a launch runs its blocks, so that those that run together read the same.
 
-Blocks that are resident at the same time share the second-level cache. Of a product, those of one
-row of tiles read one strip of the left operand and all strips of the right one. A group of some
+Blocks that are resident at the same time share the second-level cache. In a product, the blocks of
+one row of tiles read one strip of the left operand and all strips of the right one. A group of some
 rows and some columns, as square as it goes, reads fewer strips: of 64 x 64 tiles, 216 blocks read
 68 strips in rows, and 31 in groups of 16 rows. Blocks that read nothing in common, as those of
 different matrices of a batch, come last.

@@ -157,7 +157,7 @@ class _Fills:
             first = [tile.filled(store, trip, before) for store, (_, tile) in made]
         if self.boxes is not None:
             first = [self.boxes.wait(), *self.boxes.filled(), *first]
-        # What is read behind the barrier changes with each of the loops.
+        # Reads behind the barrier change with each of the loops.
         counted = dict.fromkeys(axis for tile in self.tiles for axis in tile.counted)
         arg = self.count if self.count > TILES else None
         return UOp(Ops.BARRIER, dtypes.void, (*first, *counted), arg)
@@ -385,7 +385,7 @@ def _one_of(choice: _Choice, one: UOp, other: UOp) -> UOp:
     ]
     rest = condition.where(*rests)
     if simplify(rests[0].substitute({loop: loop.extent - 1})) is rests[1]:
-        # What comes next follows in memory.
+        # The next elements follow in memory.
         rest = rests[0]
     return simplify(rest + from_terms(common.items(), 0, one))
 

@@ -60,7 +60,7 @@ def use_grid(ast: UOp, target: Target | None = None) -> UOp:
     crowded = max(len(blocks) - _GRID_AXES + 1, 1)
     if any(loop.extent.vmax > _MOST_BLOCKS for loop in blocks[crowded:]):
         crowded = len(blocks)
-    # Of the axes that share one, the last is the fastest.
+    # The last of the axes that share one is the fastest.
     first = blocks[:crowded] if ordered is None else blocks[:crowded][::-1]
     for number, loops in enumerate([first, *([loop] for loop in blocks[crowded:])]):
         mapping |= _share(f"gidx{number}", loops)

@@ -163,7 +163,7 @@ def _zipped_all(vectors: Sequence[UOp], size: int = 1) -> list[UOp]:
     """
     count, lanes = len(vectors), vectors[0].dtype.lanes
     half = count // 2
-    # Of two vectors, their first halves are interleaved, then their second.
+    # The first halves of two vectors are interleaved, then their second halves.
     is_first = UOp.stack([UOp.const(dtypes.bool, lane // size % 2 == 0) for lane in range(lanes)])
     picks = [lane // (2 * size) * size + lane % size for lane in range(lanes)]
     sides = (tuple(picks), tuple([lanes // 2 + pick for pick in picks]))

@@ -1,8 +1,8 @@
 """Rows between two products on targets with blocks: a block has slices of some rows in shared
 memory, as scores of attention, so that no row is ever stored to global memory.
 
-What all rows read (keys, values) is copied to shared memory slice by slice, for all rows of the
-block; optimize.shared_slices says which lane does what. This is worth it where enough rows share
+Operands that all rows read (keys, values) are copied to shared memory slice by slice, for all rows
+of the block; optimize.shared_slices assigns the lanes. This is worth it where enough rows share
 each copy, and where both products are large beside the work on a row.
 """
 

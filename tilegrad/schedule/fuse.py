@@ -1,4 +1,4 @@
-"""What shares a kernel: which values of a graph are stored, each with its reason.
+"""Fusion: which values of a graph are stored, each with its reason.
 
 The steps are a list (`STEPS`). The plain plan (all that NOOPT=1 takes) stores what it must, and a
 reduced value where it is expanded or reduced again, at the end of the elementwise work that follows
@@ -112,7 +112,7 @@ STEPS: tuple[tuple[str, Callable[[_FusionState], None]], ...] = (
     # After all that store: what follows inlines stored values into the kernels that read them.
     ("schedule.separate", lambda state: _separate(state.nodes, state.fusion)),
     ("schedule.inline", _inline),
-    # After inline, of whose kernels some need a value in several loop nests.
+    # After inlining, whose kernels may need a value in several loop nests.
     ("schedule.scratch", _share_in_scratch),
     # Last: only now it is known what a kernel reads.
     ("schedule.buffers", _store_within_buffers),

@@ -1,4 +1,4 @@
-"""What a schedule is: steps in an order, and the memory that they use."""
+"""A schedule: steps in an order, and the memory that they use."""
 
 from __future__ import annotations
 

@@ -28,8 +28,8 @@ __all__ = ["Loop", "carries_of", "memory_below", "sources_of", "step_of"]
 
 @dataclass(frozen=True)
 class Loop:
-    """What an item runs `length` times, the last step first if it `is_reversed`. The length may be
-    one that a launch says.
+    """An item that runs its body `length` times, the last step first if it `is_reversed`. The
+    length may be one that a launch says.
 
     Attributes:
         body: a SINK of assignments.
@@ -98,8 +98,8 @@ class _StepLeaves:
         self.positions: list[tuple[int, int, int, int]] = []
 
     def leaf(self, dtype: DType, shape: Sequence[sint], *positions: int) -> UOp:
-        """Memory at a position, at one by what follows, or at four. Of rows whose number a launch
-        says there are the most.
+        """Memory at a position, at one by what follows, or at four. Where a launch says the number
+        of rows, memory has the most that there may be.
         """
         first_even, first_odd, even, odd = positions * (4 // len(positions))
         self.positions.append((first_even, first_odd, even, odd))

@@ -30,7 +30,7 @@ def devices_of(nodes: Sequence[UOp], default_device: str) -> dict[UOp, str]:
                     remedy="move one of them with .to(device)",
                 )
             device[node] = found[0] if found else ""
-    # What is made of constants alone is computed where it is used.
+    # Values made of constants alone are computed where they are used.
     for node in reversed(nodes):
         name = device[node]
         if name and node.op is not Ops.SINK:

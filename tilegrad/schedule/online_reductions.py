@@ -392,7 +392,7 @@ def _is_rounding(value: UOp) -> bool:
 
 
 def _factors(value: UOp) -> tuple[UOp, UOp] | None:
-    """The two factors of a product; None of any other value."""
+    """The two factors of a product; None for another value."""
     if value.op is Ops.FDIV:
         dividend, divisor = value.src
         return dividend, UOp(Ops.RECIP, divisor.dtype, (divisor,))

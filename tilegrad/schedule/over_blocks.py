@@ -68,7 +68,7 @@ def over_blocks(
     is_row = contiguous_axis(x) in axes
     lanes = results * (_LANES_OF_A_ROW if is_row else _LANES_OF_A_COLUMN)
     if not is_row and _itemsize(x) < 4:
-        # Lanes of columns read an element at a time, so twice as many ask for as many bytes.
+        # Column lanes read an element at a time, so twice as many blocks ask for as many bytes.
         lanes //= 2
     if lanes >= _BUSY_LANES:
         return None

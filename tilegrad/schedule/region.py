@@ -1,4 +1,4 @@
-"""What one kernel computes, in a key that equal kernels over other memory share.
+"""The graph of one kernel, with a key that equal kernels over other memory share.
 
 Equal layers of a model, and equal steps of a long chain, have equal kernels. Their regions of the
 graph are equal too, but for the memory that they read; so one walk finds that a kernel was built

@@ -4,7 +4,7 @@ share.
 before   PREFIX_AXIS(x, n)
 after    RESHAPE(EXPAND(what comes before each slice) + PREFIX_AXIS(RESHAPE(x, (8, n/8)), 1))
 
-What comes before each slice is a scan of the slices' reductions, so x is read twice.
+The prefix before each slice is a scan of the slices' reductions, so x is read twice.
 """
 
 from __future__ import annotations

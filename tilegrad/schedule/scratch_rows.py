@@ -5,9 +5,9 @@ A value whose axes are output ranges of the one kernel that reads it is inlined 
 a second product, can be inlined as well: each row of it lives in scratch, between the loop nest
 that fills it and those that read it, and is computed once all the same.
 
-Bytes decide whether that pays. What is invariant in the rows (a matrix) is read again for every few
-of them, so it must fit the second cache together with the rows in scratch; and the reductions that
-do the work must use it again.
+Bytes decide whether that pays. Values invariant in the rows (a matrix) are read again for every few
+of them, so they must fit the second cache together with the rows in scratch; and the reductions
+that do the work must use them again.
 """
 
 from __future__ import annotations
@@ -145,7 +145,7 @@ def slice_rows(ast: UOp, target: Target) -> UOp | None:
         return reduce_online(ast, row, size, target) if size else None
     second = _second(target)
     around = {loop for memory in row.memories for loop in memory.src}
-    # What all rows read, for each position in the row.
+    # Loads that all rows repeat, for each position in the row.
     passed = {
         node for node in loads_of(ast) if node.ranges & row.ranges and not around <= node.ranges
     }

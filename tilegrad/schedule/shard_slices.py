@@ -36,7 +36,7 @@ def shrunk(value: UOp, axis: int, bounds: Range) -> UOp:
 
 
 def cut(value: UOp, placement: Placement, number: int) -> UOp:
-    """What device `number` has of `value`, which is whole."""
+    """The slice of the whole `value` that device `number` has."""
     if placement.axis is None or not value.shape:
         return value
     return shrunk(value, placement.axis, placement.bounds[number])

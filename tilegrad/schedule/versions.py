@@ -25,7 +25,9 @@ def overwritten_by(assign: UOp) -> UOp:
 
 
 def writer_of(version: UOp) -> UOp:
-    """What made a version of some memory: for an AFTER its ASSIGN, else the version itself."""
+    """The node that made a version of some memory: for an AFTER its ASSIGN, else the version
+    itself.
+    """
     return version.src[1] if version.op is Ops.AFTER else version
 
 

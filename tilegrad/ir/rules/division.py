@@ -140,7 +140,7 @@ def _nearest(scale: int, divisor: int) -> int:
 
 
 def _smallest(scale: int, divisor: int) -> int:
-    """What is nearest to 0 of all that leave the rest of `scale`."""
+    """The number nearest to 0 that is congruent to `scale` modulo `divisor`."""
     return (scale + divisor // 2) % divisor - divisor // 2
 
 

@@ -25,7 +25,7 @@ Sum = tuple[Mapping[UOp, int], int]
 
 def terms_of(node: UOp) -> Sum | None:
     """`node` as ({factor: coefficient}, constant), like factors gathered; None if it has too many
-    terms. Of a sum the result is kept, as each loop asks for its own term.
+    terms. The result is cached for a sum, as each loop asks for its own term.
     """
     found = node._terms
     if found is None:
@@ -86,7 +86,7 @@ def difference_of(ours: Sum, theirs: Sum) -> Sum:
 def shared_terms(
     indices: Sequence[UOp], bits: Sequence[UOp]
 ) -> tuple[list[int], list[int], dict[UOp, int]] | None:
-    """Of indices that differ by a constant only: the coefficient of each of `bits`, the constants,
+    """For indices that differ by a constant only: the coefficient of each of `bits`, the constants,
     and the other terms. None if a bit is in one of these, or the indices differ in more.
     """
     found = [terms_of(index) for index in indices]
