@@ -1,7 +1,7 @@
 """Targets of known hardware, by architecture; the layouts of its matrix units are in
 `tilegrad.matrix_units`.
 
-Of processors there is only a guess, for those that a C compiler knows: the host is asked and
+The data of processors is only a guess, for those that a C compiler knows: the host is asked and
 measured (`device/cpu.py`), others stand beside their back end (`device/processors.py`).
 """
 
@@ -163,7 +163,7 @@ def metal_target(has_matrix_units: bool = True) -> Target:
         shared_bytes=32 << 10,
         has_locals=True,
         block_lanes=1024,
-        # Of 31 entries of a kernel's argument table (Metal feature set tables); each of its
+        # Below the 31 entries of a kernel's argument table (Metal feature set tables); each of its
         # integers takes one, too.
         most_buffers=24,
         cache_bytes=(8 << 10, 8 << 20),
@@ -175,8 +175,8 @@ def metal_target(has_matrix_units: bool = True) -> Target:
 
 
 def opencl_target(*, has_half: bool = True, has_double: bool = True) -> Target:
-    """What OpenCL 1.2 promises of any device: 32 KiB of local memory, and no dtype that is an
-    extension if so told.
+    """The least that OpenCL 1.2 promises of any device: 32 KiB of local memory, and no dtype that
+    is an extension if so told.
     """
     missing = (
         {dtypes.bfloat16}
@@ -235,8 +235,8 @@ def webgpu_target(
     bound_bytes: int = 128 << 20,
     most_iterations: int = 0,
 ) -> Target:
-    """What WebGPU promises of any adapter (W3C, WebGPU, limits), or what one has beyond. Its
-    functions are too inexact, its fma may round twice, and there is no bfloat16.
+    """The least that WebGPU promises of any adapter (W3C, WebGPU, limits), or the limits of one
+    that has more. Its functions are too inexact, its fma may round twice, and there is no bfloat16.
     """
     missing = (
         {dtypes.bfloat16}

@@ -88,8 +88,8 @@ def wgmma(n: int, dtype_in: DType, *, takes_left: bool = False) -> MatrixUnit:
     ("Register Fragments and Shared Memory Matrix Layouts").
     Lane 4*g+t of warp w holds of c the rows 16*w+g and 16*w+g+8, at pairs of columns 8 apart.
 
-    Of a, each lane has a vector of 16 bytes along k; of b, vectors of columns 64 or 128 apart. One
-    that `takes_left` has a in registers, 16 rows for each warp ("Register Fragments for
+    Each lane has a vector of 16 bytes of a along k, and vectors of columns of b that are 64 or 128
+    apart. One that `takes_left` has a in registers, 16 rows for each warp ("Register Fragments for
     wgmma.mma_async.m64nNk16"): as the a of `mma`.
     """
     a, b, c = [], [], []
@@ -132,7 +132,7 @@ def tcgen05(n: int, dtype_in: DType) -> MatrixUnit:
     four have the second half of the columns. A load of 16 lanes by 256 bits gives lane 4*g+t of a
     warp of the rows g and g+8 pairs of columns 8 apart ("Data Movement Shape", .16x256b).
 
-    Of an operand, each lane has a row, or one half of its terms where that has two lanes. Terms are
+    Each lane has a row of an operand, or half of its terms where two lanes share the row. Terms are
     those of 32 bytes: 8 of `.tf32`, kind 2 of table 42 of the ISA.
     """
     lanes = 256 if n >= 128 else 128
@@ -199,8 +199,8 @@ def mfma(k: int, dtype_in: DType) -> MatrixUnit:
 def wmma(generation: int, dtype_in: DType) -> MatrixUnit:
     """RDNA's `v_wmma_f32_16x16x16` on 32 lanes ("RDNA3 Instruction Set Architecture" and that of
     RDNA4). Lane 16*g+i has row i of a and column i of b: up to generation 11 whole, so that both
-    halves of the lanes hold the same, from 12 on 8 neighbours in depth from 8*g on. Of column i of
-    c it holds up to 11 every second row from g on, then the rows 8*g to 8*g+7.
+    halves of the lanes hold the same, from 12 on 8 neighbours in depth from 8*g on. Up to
+    generation 11 it holds every second row of column i of c from g on, then the rows 8*g to 8*g+7.
     """
     a, b, c = [], [], []
     is_split = generation >= 12

@@ -1,4 +1,4 @@
-"""What a piece of hardware can do, as data. Stages read a `Target`, never a device's name.
+"""Facts about a piece of hardware, as data. Stages read a `Target`, never a device's name.
 `hardware.py` has those of known hardware.
 
 A matrix unit is data too: its shape, its dtypes, and for each operand which element each lane
@@ -190,8 +190,8 @@ class Target:
         most_buffers: buffers that one kernel may use; 0 where that is no limit.
         bound_bytes: bytes of a buffer that one binding of a kernel holds, where a larger buffer is
             several; 0 where that is no limit.
-        most_iterations: iterations of all loops of a lane together, where a driver leaves its
-            loops behind so many; 0 where that is no limit.
+        most_iterations: iterations of all loops of a lane together, where a driver leaves its loops
+            after that number; 0 where that is no limit.
         view_bytes: what the offset of a view into a buffer is a multiple of.
         threads: work items that run at once where a launch is split into chunks; 0 where it is not.
         cache_bytes: sizes of the caches from the nearest outward; the last is shared.

@@ -1,3 +1,3 @@
-"""What every other folder may use and that knows nothing of compilers: dtypes, errors, switches,
-the cache.
+"""The base of every other folder, which knows nothing of compilers: dtypes, errors, switches, the
+cache.
 """

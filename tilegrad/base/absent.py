@@ -1,5 +1,5 @@
-"""What an AttributeError says of a name that is not there: the nearest one that is, or what to
-write instead.
+"""Text of an AttributeError for a missing name: the nearest name that exists, or what to write
+instead.
 """
 
 from __future__ import annotations
@@ -53,8 +53,8 @@ def absent(
 
 
 def as_asked(error: AttributeError) -> AttributeError | ImportError:
-    """What the `__getattr__` of a module raises: `error`, or where a `from` import asks, which
-    would put another text in its place, an ImportError that says the same.
+    """The error that the `__getattr__` of a module raises: `error`, or for a `from` import, which
+    would replace the text, an ImportError with the same text.
     """
     asker = sys._getframe(2)
     if asker.f_code.co_code[asker.f_lasti] == _IMPORT_FROM:

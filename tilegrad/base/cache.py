@@ -1,4 +1,4 @@
-"""What was computed once, on disk: one file per entry, in a folder per table.
+"""Cache on disk for values that are computed once: one file per entry, in a folder per table.
 
 An entry carries a checksum: a damaged one is a miss and is removed. Writes go to a temporary file
 and are renamed, so that concurrent writers and a kill leave either the old entry or the new one. A
@@ -193,7 +193,7 @@ def _shrink(base: Path, limit: int) -> int:
 
 
 def _remove_left_over(base: Path) -> None:
-    """What writers that were killed have left behind."""
+    """Remove unfinished files of writers that were killed."""
     now = time.time()
     with os.scandir(base) as entries:
         for entry in entries:
@@ -206,8 +206,8 @@ def _remove_left_over(base: Path) -> None:
 
 
 class Usage(NamedTuple):
-    """What the cache folder holds: entries by table, the bytes on disk, and how many there may be
-    (0: no limit).
+    """Contents of the cache folder: entries by table, the bytes on disk, and the limit in bytes (0:
+    no limit).
     """
 
     entries: dict[str, int]
@@ -216,7 +216,7 @@ class Usage(NamedTuple):
 
 
 def usage() -> Usage:
-    """What the cache folder holds now."""
+    """The present contents of the cache folder."""
     base = _base()
     entries: dict[str, int] = {}
     total = 0

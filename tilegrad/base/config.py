@@ -236,13 +236,15 @@ def _from_environment(environment: Mapping[str, str]) -> Config:
             text = f"{key}={environment[key]} in the environment is not read: {meant}"
             warnings.warn(text, RuntimeWarning, stacklevel=2)
     if found.get("VIZ"):
-        # What is taken from disk was rewritten in another process.
+        # Entries on disk were rewritten in another process.
         found["DISABLE_COMPILER_CACHE"] = 1
     return Config(**found)
 
 
 def _meant(key: str, value: str) -> str:
-    """What to write for a variable that looks like a switch and is none; empty if it does not."""
+    """The spelling to recommend for a variable that looks like a switch and is none; empty if it
+    does not look like one.
+    """
     if value == "" or key in _FIELDS.keys() - _PREFIXED or not key.isupper():
         return ""
     if key in _PREFIXED:

@@ -104,7 +104,7 @@ class UnsupportedDTypeError(DTypeError, NotImplementedError):
 
 
 class IndexKindError(DTypeError, IndexError):
-    """What stands in the brackets of an index is of no kind that picks elements."""
+    """An index has an object in its brackets that picks no elements."""
 
 
 class IndexShapeError(ShapeError, IndexError):
@@ -186,7 +186,7 @@ def located(error: TilegradError, origin: tuple[Entry, ...]) -> TilegradError:
     if remedy is not None:
         details["remedy"] = remedy
     made = type(error)(error.headline, **details)
-    # What others have noted of it.
+    # Notes that others have made on the error.
     made.__dict__ = {**error.__dict__, **made.__dict__}
     return made
 

@@ -1,4 +1,4 @@
-"""What failed is written to the cache folder, so that the message about it can name a file."""
+"""Sources that failed to compile, in files of the cache folder that the message names."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ def write_failed(name: str, text: str) -> str:
 
 
 def refused(kind: str, log: str, source: str, suffix: str, **details: object) -> CompileError:
-    """What a compiler's `log` says against `source`, by its first error; the file with the ending
-    `suffix` keeps the source.
+    """The error for a compiler's `log` about `source`, by its first line with an error; a file with
+    the ending `suffix` holds the source.
     """
     lines = [line.strip() for line in log.splitlines() if line.strip()] or ["no message"]
     first = next((line for line in lines if "error:" in line), lines[0])

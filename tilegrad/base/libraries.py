@@ -14,8 +14,8 @@ __all__ = ["open_declared"]
 def open_declared(
     kind: str, names: Sequence[str], functions: Mapping[str, tuple[Any, ...]], remedy: str
 ) -> Any:
-    """The first of the libraries `names`, for a device of this kind. Of each function the types of
-    its arguments are declared.
+    """The first of the libraries `names`, for a device of this kind. The argument types of each
+    function are declared.
 
     Raises DeviceError where there is none, or where it lacks a function.
     """

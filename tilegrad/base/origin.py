@@ -142,7 +142,7 @@ def is_users(function: Any) -> bool:
 def as_users(
     function: Callable[Given, Result], *args: Given.args, **kwargs: Given.kwargs
 ) -> Result:
-    """What `function` gives, which may be the user's: what it makes has its own lines then."""
+    """Call `function`, which may be the user's: nodes that it makes then have its own lines."""
     if _call.entry is None or not is_users(function):
         return function(*args, **kwargs)
     return unmarked(function, *args, **kwargs)
@@ -151,7 +151,7 @@ def as_users(
 def unmarked(
     function: Callable[Given, Result], *args: Given.args, **kwargs: Given.kwargs
 ) -> Result:
-    """What `function` gives, which runs the user's code: what that makes has its own lines."""
+    """Call `function`, which runs the user's code: nodes made by that have its own lines."""
     entry = _call.entry
     if entry is None:
         return function(*args, **kwargs)
@@ -171,8 +171,8 @@ def _runs_users_code(kind: Any) -> bool:
 def of_layer(
     code: CodeType, call: Callable[..., Result], layer: Any, args: Any, options: Any
 ) -> Result:
-    """What the `call` of a layer gives, by the name of `code`: the user's line is looked for once,
-    by the outermost layer.
+    """Call `call` of a layer, with `code` as its name: the user's line is looked for once, by the
+    outermost layer.
     """
     kind: Any = layer.__class__
     if _runs_users_code(kind):
@@ -250,7 +250,7 @@ def user_expression(origin: Iterable[Entry]) -> str:
 
 
 def method_names(origin: Iterable[Entry]) -> list[str]:
-    """What was called to make a node, each once: "__add__", or "Linear.__call__" for a layer."""
+    """Names of calls that made a node, each once: "__add__", or "Linear.__call__" for a layer."""
     names: list[str] = []
     for _, _, called in origin:
         is_method = called.co_filename.startswith(_METHODS)

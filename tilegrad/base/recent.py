@@ -51,7 +51,7 @@ class Recent(Generic[K, V]):
         return value
 
     def setdefault(self, key: K, value: V) -> V:
-        """What is kept under `key`, which is `value` unless there was something."""
+        """The entry under `key`, which is `value` unless there was one."""
         found = self.get(key)
         return self.put(key, value) if found is None else found
 
@@ -60,7 +60,7 @@ class Recent(Generic[K, V]):
         self._entries.clear()
 
     def values(self) -> list[V]:
-        """What is kept, the one used last at the end."""
+        """All entries, the one used last at the end."""
         with self._lock:
             return list(self._entries.values())
 

@@ -1,4 +1,4 @@
-"""What happened: counters that always run, and a record of rewrites for those who ask.
+"""Trace: counters that always run, and a record of rewrites for those who ask.
 
 The counters are how a warm start proves that it compiled nothing. The record keeps every rewrite
 with its rule, the node before and the node after. It is off unless asked for: by `recording()` for
@@ -70,7 +70,8 @@ class _Work:
     def __init__(self) -> None:
         self._mem_used = 0
         self._changes: list[int] = []
-        # Of memory that goes back; who takes some has `take_memory` add them up now and then.
+        # Changes by memory that is released; a request for memory has `take_memory` add them up now
+        # and then.
         self.note_change = self._changes.append
         self._lock = held_at_fork(threading.RLock(), 76)
         self.reset()
@@ -97,7 +98,7 @@ class _Work:
 
     @property
     def counts(self) -> dict[str, float]:
-        """What `reset` sets to zero."""
+        """The counters that `reset` sets to zero."""
         names = ("kernel_count", "global_ops", "global_mem", "time_sum_s")
         return {name: getattr(self, name) for name in names}
 
@@ -152,7 +153,7 @@ class PassRecord:
 
 
 class _Bounded(list[PassRecord]):
-    """The record of a process. What comes when it is full is left out, and counted."""
+    """The record of a process. Passes that come when it is full are left out, and counted."""
 
     _MOST = 1 << 19
 

@@ -26,7 +26,7 @@ _warned = False
 
 
 def problem_of(found: os.stat_result) -> str | None:
-    """What is wrong with a file or folder that is to be the user's own, or None."""
+    """The fault of a file or folder that is to be the user's own, or None."""
     if not hasattr(os, "geteuid"):
         return None
     if found.st_uid != os.geteuid():

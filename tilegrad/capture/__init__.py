@@ -1,7 +1,7 @@
 """Capture and replay: `jit`, also spelled `TinyJit`.
 
-A function runs once under watch. What it launched is kept and run again in one native call, as long
-as everything that shaped it is as it was.
+A function runs once under watch. Its launches are recorded and run again in one native call, as
+long as everything that shaped them is as it was.
 
     jit                           the function that is captured, and when it is again
     record, watch, frames,        the watched run: what it was given, read, launched and changed

@@ -71,7 +71,7 @@ class AccessPath:
         return AccessPath(self, False, name, f"{self.label}.{name}")
 
     def get(self, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] = _NOTHING) -> Any:
-        """What stands here now. Raises what the look-up raises."""
+        """The object at this path now. Raises what the look-up raises."""
         path: Any = self
         way: list[AccessPath] = []
         while isinstance(path, AccessPath):
@@ -84,7 +84,7 @@ class AccessPath:
         return path
 
     def peek(self, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] = _NOTHING) -> Any:
-        """What stands here now, or ABSENT."""
+        """The object at this path now, or ABSENT."""
         try:
             return self.get(args, kwargs)
         except (KeyError, AttributeError, IndexError, TypeError, ValueError):
@@ -100,7 +100,9 @@ class AccessPath:
 
 
 def name_of(key: Any) -> Hashable:
-    """What equal keys share: a key itself and its class, or who it is."""
+    """A name that equal keys share: a key itself and its class, or its identity where it has no
+    hash.
+    """
     try:
         hash(key)
     except TypeError:
@@ -109,7 +111,9 @@ def name_of(key: Any) -> Hashable:
 
 
 class _PathIdentity:
-    """What equal paths share. It holds that of the path above, whose steps it need not repeat."""
+    """Identity of a path, equal for equal paths. It holds that of the path above, whose steps it
+    need not repeat.
+    """
 
     __slots__ = ("__weakref__", "above")
 

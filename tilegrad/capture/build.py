@@ -77,11 +77,11 @@ class Builder:
         self.looks: dict[int, tuple[Any, ...]] = {}
         self.cleared: list[int] = []
         self._made_of: dict[int, int] = {}
-        # What is made, by number, and its path, for each storage.
+        # Values that are made, by number, and their paths, for each storage.
         self.aliases: dict[int, list[tuple[int, Away]]] = {}
 
     def build(self, modes: tuple[object, ...], *, is_reused: bool) -> tuple[Server, Entry]:
-        """What serves calls in `modes`, and the capture that it is of.
+        """The server of calls in `modes`, and its capture.
 
         Raises CaptureError if there can be none, Again if the next call may make one.
         """
@@ -401,7 +401,7 @@ class Builder:
         return build
 
     def _effects(self) -> list[Effect]:
-        """What a replay sets: paths, gradients, and tensors that take other memory."""
+        """State that a replay sets: paths, gradients, and tensors that take other memory."""
         run = self.run
         found = [
             _set_path(path, self._builder(path.peek(), path.label))

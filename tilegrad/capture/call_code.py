@@ -15,8 +15,8 @@
         ...
         return t0
 
-What a small kernel does takes less time than a function of Python, so there is none on the way of
-a usual call; what is rare is left to `Entry`, `Output` and `Replay`.
+A small kernel takes less time than a function of Python, so none is called on the way of a usual
+call; rare cases are left to `Entry`, `Output` and `Replay`.
 """
 
 from __future__ import annotations
@@ -225,7 +225,7 @@ class _CallSource(CheckerSource):
         return "_gradient" if is_own_code(setter) else "grad"
 
     def _text(self, build: Build, made: str, given: str) -> str:
-        """What makes a value."""
+        """The expression that makes a value."""
         if isinstance(build, MadeTensor):
             return f"t{build.number}"
         if isinstance(build, InputTensor):

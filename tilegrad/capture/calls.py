@@ -1,4 +1,6 @@
-"""What a call in the captured run may read: Python code is watched itself, C code is on a list."""
+"""Reads that a call in the captured run may make: Python code is watched itself, C code is on a
+list.
+"""
 
 from __future__ import annotations
 
@@ -276,7 +278,7 @@ class Calls:
             given = tuple(args)
             own = getattr(callee, "__wrapped__", None)
             if is_own_code(own) and all(isinstance(each, type) for each in given):
-                # What tilegrad remembers of a class, which stays as it is.
+                # A cache of tilegrad's about a class, which stays as it is.
                 return
             if self.names or not all(map(is_plain, given)):
                 self._refuse(f"{callee.__name__}, which has a cache, with such arguments")

@@ -81,7 +81,7 @@ class CheckerSource(FlatCode):
         lines, self.lines = self.lines, []
         for number, check in enumerate(self.guards.checks):
             self.check(number, check)
-        # What may be a tensor that the call gives up: it must not be held to its end.
+        # A tensor that the call gives up may be among these: it must not be held to the call's end.
         dropped = [self.value(each.path) for each in self.guards.checks if each.test == "some"]
         inner = [f"    {line}" for line in [*self.lines, *[f"{name} = None" for name in dropped]]]
         self.lines = [*lines, "changed = []", "try:", *inner, _GONE, "    return GONE"]

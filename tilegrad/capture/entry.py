@@ -33,7 +33,7 @@ __all__ = ["Entry", "Mismatch", "set_aside"]
 
 Effect = Callable[[Sequence[Tensor], Sequence[Tensor]], None]
 Server = Callable[[tuple[Any, ...], dict[str, Any]], Any]
-"""What a call gives, of its arguments; a Mismatch if the capture does not serve it."""
+"""Result of a call from its arguments; a Mismatch if the capture does not serve it."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class SetGradient:
 
 
 def _gone() -> None:
-    """What stands for the node of an input that was never seen."""
+    """Stands for the node of an input that was never seen."""
 
 
 @dataclass(frozen=True)
@@ -207,7 +207,9 @@ class Entry:
         return text
 
     def _overlap(self) -> str | None:
-        """What is wrong where an argument is a copy of a slice of memory that a replay writes."""
+        """The fault of an argument that is a copy of a slice of memory that a replay writes, or
+        None.
+        """
         if not self.written:
             return None
         written = [self._bound.get(self.inputs[number].slot) for number in self.written]

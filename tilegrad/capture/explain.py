@@ -1,4 +1,4 @@
-"""What a captured function holds, as text."""
+"""Description of a captured function, as text."""
 
 from __future__ import annotations
 

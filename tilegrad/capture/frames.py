@@ -48,7 +48,7 @@ def stack_of(frame: FrameType, count: int, used: int) -> list[Any]:
 
 
 def cell_at(frame: FrameType, slot: int) -> Any:
-    """What a slot holds: for a variable of a closure, its cell."""
+    """The object in a slot: for a variable of a closure, its cell."""
     return _object_at(_inner(frame) + _SLOTS + slot * _WORD)
 
 

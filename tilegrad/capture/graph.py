@@ -195,7 +195,7 @@ class Replay:
         plain: Sequence[ReplayStep] = (),
         members: Mapping[int, Sequence[int]] | None = None,
     ):
-        # Of slots of memory of several devices, the slots of their shards.
+        # For slots of memory on several devices: the slots of their shards.
         self._members = members or {}
         self.steps = list(steps)
         self.inputs = inputs
@@ -286,7 +286,7 @@ class Replay:
 
     @property
     def packed_bytes(self) -> int:
-        """What copies of operands take; captures may share them."""
+        """Bytes of the copies of operands; captures may share them."""
         return sum(pack.operand.nbytes for pack in self.packs)
 
     def _pack(self) -> None:

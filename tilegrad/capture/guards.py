@@ -40,9 +40,9 @@ _NOTHING: Mapping[str, Any] = {}
 
 @dataclass(eq=False)
 class Check:
-    """What must hold at a path. `test` is "same", "is", "some" (not None), "class" (and size),
-    "keys", "members" (of a set), "absent" (nothing stands there), "without" (an object that has
-    none of some attributes itself), "calls" (a function with a cache gives the same again),
+    """A condition on the object at a path. `test` is "same", "is", "some" (not None), "class" (and
+    size), "keys", "members" (of a set), "absent" (nothing stands there), "without" (an object that
+    has none of some attributes itself), "calls" (a function with a cache gives the same again),
     "tensor", "known" (a tensor is the one of a weak reference) or "symbol".
     """
 

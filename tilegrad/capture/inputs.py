@@ -157,7 +157,7 @@ class Staging:
 
 @dataclass(eq=False)
 class Input:
-    """What a capture knows of one of its inputs.
+    """Facts about one input of a capture.
 
     Attributes:
         kind: "memory", which a replay binds anew; "shape", whose values the function did not use;
@@ -195,7 +195,7 @@ class Input:
         return self.layout is ROWS and self.look is None and self.is_contiguous is None
 
     def differs(self, tensor: Tensor) -> str | None:
-        """What is not as it was captured, but for the memory: a line for a message."""
+        """The difference from the captured input, memory aside: a line for a message, or None."""
         signature = self.signature
         if self.look is not None and self.look != look(tensor)[1:]:
             return "it looks at its storage in another way"

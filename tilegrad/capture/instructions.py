@@ -32,7 +32,7 @@ WHOLE = {
     "FORMAT_SIMPLE": 1, "FORMAT_WITH_SPEC": 2, "CONVERT_VALUE": 1, "DICT_UPDATE": 1,
     "DICT_MERGE": 1,
 }  # fmt: skip
-# What they read is what instructions before them did.
+# These read only results of instructions before them.
 QUIET_INTRINSICS = ("INTRINSIC_LIST_TO_TUPLE", "INTRINSIC_STOPITERATION_ERROR")
 # The class of the topmost value.
 KIND = frozenset({

@@ -43,7 +43,7 @@ _all: weakref.WeakSet[Jit[Any, Any]] = weakref.WeakSet()
 
 
 class Jit(Generic[P, R]):
-    """What `jit` makes of a function; called like it.
+    """The captured function that `jit` gives; called like the original.
 
     >>> double = jit(lambda x: (x * 2).realize())
     >>> double(Tensor([1, 2])).tolist(), double(Tensor([3, 4])).tolist()
@@ -231,7 +231,7 @@ class Jit(Generic[P, R]):
             self._uncovered = ""
 
     def explain(self) -> str:
-        """What was captured: kernels, inputs, guards, draws and bytes, as text."""
+        """Text about the captures: kernels, inputs, guards, draws and bytes."""
         with self._lock:
             found = explain(self._title, [entry for _, entry in self._entries])
         return f"{found}\nnot captured: {self._uncovered}" if self._uncovered else found

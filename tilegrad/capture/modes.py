@@ -1,4 +1,4 @@
-"""What shapes every capture beside the arguments: switches, defaults, and modes of a thread.
+"""State that shapes every capture beside the arguments: switches, defaults, and modes of a thread.
 
 A captured function is replayed only in the modes in which it was captured. A front end that has
 modes of its own, as `tilegrad.torch` has `autocast`, adds a function that says what they are.

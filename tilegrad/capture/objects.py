@@ -1,4 +1,4 @@
-"""What can be known of a Python object without running code of its class."""
+"""Facts about a Python object that can be found without running code of its class."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _IN_C = (
 )  # fmt: skip
 
 
-# Whose code a file holds. What is watched: the user's, that of tilegrad's layers, and that of
+# Owners of code, by its file. Watched are the user's code, that of tilegrad's layers, and that of
 # Python's library. Not the core's, which reads what it is given and nothing else; not that which
 # only writes (logging), or wraps what is watched (tqdm).
 USER, TILEGRAD, LIBRARY, CORE, NUMPY, OPAQUE = (
@@ -46,7 +46,7 @@ _ONLY_WRITES = (
 
 
 def kind_of_file(filename: str) -> str:
-    """Whose code a file holds."""
+    """The owner of the code in a file."""
     found = _files.get(filename)
     if found is None:
         found = _files[filename] = _kind_of_file(filename)
@@ -103,7 +103,9 @@ def own_values(value: Any) -> list[tuple[str, Any]]:
 
 
 def look_up_class(kind: type, name: str) -> tuple[Any, Any]:
-    """What the class or one of its bases has under a name, and which one; None twice if none."""
+    """The attribute of the class or one of its bases under a name, and the class that has it; None
+    twice if none has.
+    """
     for each in kind.__mro__:
         if name in each.__dict__:
             return each.__dict__[name], each
@@ -133,7 +135,7 @@ def has_generic_attributes(kind: type) -> bool:
 
 
 def kind_of_class(kind: type) -> str:
-    """Whose code a class is."""
+    """The owner of a class's code."""
     file = getattr(sys.modules.get(kind.__module__), "__file__", None)
     return kind_of_file(file) if isinstance(file, str) else USER
 

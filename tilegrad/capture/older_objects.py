@@ -17,7 +17,7 @@ OLD = (type, types.ModuleType, types.FunctionType, enum.Enum)
 
 
 class OlderObjects:
-    """What is known of older objects.
+    """Facts about older objects.
 
     Attributes:
         written: paths that are assigned to.

@@ -1,9 +1,9 @@
 """Weights packed once: copies of a capture's state in the order in which its kernels read it.
 
-What a kernel reads of memory that stays as it is need not be packed at each replay. A capture keeps
-a copy (engine.build.prepacked_weights) and makes it anew when the memory has been written since:
-each write counts up the buffer's version. Captures that read the same memory in the same
-order share a copy, which lives as long as one of them does.
+Constant memory that a kernel reads need not be packed at each replay. A capture keeps a copy
+(engine.build.prepacked_weights) and makes it anew when the memory has been written since: each
+write counts up the buffer's version. Captures that read the same memory in the same order share a
+copy, which lives as long as one of them does.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Pack:
     def bind(self, source: Buffer) -> Buffer:
         """The memory of the copy of `source`."""
         if self.copy is None or self._of is None or self._of() is not source:
-            # What was copied before goes first, so that its memory serves again.
+            # The earlier copy is released first, so that its memory serves again.
             self.copy = None
             shared = _copies.setdefault(source, weakref.WeakValueDictionary())
             found = shared.get(self.operand.kernel.key)

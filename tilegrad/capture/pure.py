@@ -47,7 +47,7 @@ _FUNCTIONS |= {
     )
 }  # fmt: skip
 _FUNCTIONS |= {id(each) for each in (functools.reduce, struct.pack, struct.unpack, struct.calcsize)}
-# What the `abc` module and `dataclasses` call for isinstance and the like.
+# Functions that the `abc` module and `dataclasses` call for isinstance and the like.
 _FUNCTIONS |= {
     id(each)
     for name in ("_abc_instancecheck", "_abc_subclasscheck", "_abc_init", "get_cache_token")
@@ -96,7 +96,7 @@ _VALUES = (
     bool, int, float, complex, str, bytes, bytearray, range, slice, type(None), datetime.timedelta,
     decimal.Decimal, re.Pattern, re.Match,
 )  # fmt: skip
-# Of every class: none of them looks at more than the class says.
+# Methods of every class that look at no more than the class says.
 _OBJECT = frozenset({
     "__init__", "__new__", "__repr__", "__str__", "__eq__", "__ne__", "__lt__", "__le__",
     "__gt__", "__ge__", "__hash__", "__init_subclass__", "__subclasshook__", "__format__",

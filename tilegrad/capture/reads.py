@@ -49,12 +49,12 @@ _FACTS = frozenset({"dtype", "itemsize", "nbytes", "ndim", "shape", "size", "str
 _FUNCTIONS = (types.FunctionType, types.BuiltinFunctionType)
 _BOUND_IN_C = (types.BuiltinMethodType, types.MethodWrapperType)
 _LAZY = object()
-# What programs exchange of classes that are tilegrad's own, as in PyTorch.
+# Attributes of tilegrad's own classes that programs exchange, as in PyTorch.
 _EXCHANGED = frozenset({"forward"})
 
 
 class Reads(OlderObjects):
-    """What the run has read of older values."""
+    """Reads of older values in the run."""
 
     def __init__(self, guards: Callable[[Reads], Guards]):
         super().__init__()

@@ -67,7 +67,7 @@ class Before:
 
 @dataclass
 class Hints:
-    """What one run of a function tells the next.
+    """Hints of one run of a function for the next.
 
     Attributes:
         paths: those of the tensors that it read.
@@ -119,8 +119,8 @@ def _digest(buffer: Buffer) -> bytes:
 
 
 class Run:
-    """One watched run. `is_captured` if it is to become a capture. What cannot be replayed raises
-    CaptureError where it `is_strict`; else it is noted, and the run goes on to its end.
+    """One watched run. `is_captured` if it is to become a capture. A step that cannot be replayed
+    raises CaptureError where the run `is_strict`; else it is noted, and the run goes on to its end.
 
     Attributes:
         before: every tensor that was alive before, by its id.
@@ -178,7 +178,7 @@ class Run:
         return found if found is not None and found.reference() is tensor else None
 
     def run(self, args: tuple[Any, ...], kwargs: dict[str, Any], names: list[str]) -> None:
-        """Call the function. What it raises goes through, and nothing is left of the watching."""
+        """Call the function. Its exceptions go through, and nothing is left of the watching."""
         self.guards.arguments(args, kwargs, names)
         self.given = len(self.guards.tensors)
         self.reads.reach(self.function)
@@ -263,7 +263,7 @@ class Run:
                     waiting[number] = tensor
         settle(list(waiting.values()))
         for number, tensor in waiting.items():
-            # What was computed is its base: it may be a slice of that.
+            # The base was computed; the tensor may be a slice of it.
             self._stage(number, tensor)
 
     def _stage(self, number: int, tensor: Tensor) -> bool:

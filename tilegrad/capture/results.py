@@ -1,4 +1,4 @@
-"""What a captured function gives back: tensors over memory that a replay writes.
+"""Results of a captured function: tensors over memory that a replay writes.
 
 A call's tensors must not change when the function is called again. So a replay writes memory that
 no other tensor reads: the memory of an earlier call if all tensors over it are gone, else new
@@ -56,8 +56,8 @@ class TensorSignature:
     def of(
         tensor: Tensor, symbols: Mapping[UOp, int], node: UOp | None = None
     ) -> tuple[TensorSignature, UOp]:
-        """The signature of a tensor (with `node` in it), and its leaf, if it is stored. Of its
-        variables, those in `symbols` take a value at each replay.
+        """The signature of a tensor (with `node` in it), and its leaf, if it is stored. Those of
+        its variables that are in `symbols` take a value at each replay.
         """
         steps: list[tuple[Ops, Any]] = []
         node = node or tensor.uop

@@ -416,7 +416,9 @@ class Watch:
         self.calls.names = ()
 
     def intrinsic(self, frame: FrameType, step: dis.Instruction) -> None:
-        """What the interpreter calls by a number: one value, which it takes as an operator does."""
+        """A function that the interpreter calls by number: one value, which it takes as an operator
+        does.
+        """
         if step.argrepr == "INTRINSIC_UNARY_POSITIVE":
             self.reads.whole(self.stack(frame, 1)[0])
         elif step.argrepr not in QUIET_INTRINSICS:
@@ -453,7 +455,7 @@ _HANDLERS: dict[str, Handler] = {
 
 
 def _program(code: CodeType) -> dict[int, Moment]:
-    """What to do before which instruction, by its offset."""
+    """The handler of each watched instruction, by its offset, with the stack depth there."""
     steps = list(dis.get_instructions(code))
     at, below = {step.offset: step for step in steps}, len(slots_of(code))
     found: dict[int, Moment] = {}

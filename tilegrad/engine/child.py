@@ -43,7 +43,7 @@ def start_child(
     # Ctrl-C is for this process, which then ends its children. Linux may share the processor
     # between sessions first, and heeds a priority only within one.
     has_group = is_behind and os.name == "posix"
-    # What Windows alone has.
+    # A constant that Windows alone has.
     low = getattr(subprocess, "IDLE_PRIORITY_CLASS", 0) if is_behind else 0
     return subprocess.Popen(
         [sys.executable, "-c", _START.format([*map(str, sys.path)], module)],
@@ -64,14 +64,14 @@ def end_children(*children: subprocess.Popen[bytes]) -> None:
     for child in children:
         child.wait()
         for stream in (child.stdin, child.stdout):
-            # What was not sent yet cannot be.
+            # Unsent messages cannot be sent any more.
             with contextlib.suppress(OSError):
                 if stream is not None:
                     stream.close()
 
 
 def own_pipes() -> tuple[IO[bytes], IO[bytes]]:
-    """In a child: the pipes of its messages. What any code prints goes to standard error."""
+    """In a child: the pipes of its messages. Prints of any code go to standard error."""
     source, sink = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
     sys.stdin.close()

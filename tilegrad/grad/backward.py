@@ -181,7 +181,7 @@ def from_memory(
     found: Sequence[UOp | None], order: dict[UOp, None], computed: Computed
 ) -> list[UOp | None]:
     """Derivatives that read from memory what is there: a rule may use the value of its node, as
-    exp2's does. What an assignment has left in memory is not assigned again.
+    exp2's does. An assignment that has been stored is not run again.
     """
     if not computed:
         return list(found)

@@ -1,10 +1,11 @@
 """Batching: a graph for one example becomes one for many, which are an axis in front.
 
-What depends on none of the mapped nodes stays as it is, without the axis, and is computed once for
-all examples; it is stretched where it meets what has the axis. Movement, reductions and elementwise
-ops take one axis more. Rows that each example picks from a table of its own come from all tables in
-one, and a kernel written by hand gets a loop around it. So nothing is computed example by example,
-and the result is a graph like any other: it is differentiated, batched again, and fused.
+Nodes that depend on none of the mapped nodes stay as they are, without the axis, and are computed
+once for all examples; they are stretched where they meet a node that has the axis. Movement,
+reductions and elementwise ops take one axis more. Rows that each example picks from a table of its
+own come from all tables in one, and a kernel written by hand gets a loop around it. So nothing is
+computed example by example, and the result is a graph like any other: it is differentiated, batched
+again, and fused.
 
 An assignment is a value here: each example has its own, in memory of its own.
 """
@@ -240,7 +241,7 @@ def _gradient(
         for source, each, is_mapped in zip(node.src, gradients, given, strict=True):
             total = None if each is None else batch.whole(each)
             if total is not None and not is_mapped:
-                # What is the same for all examples has the sum of their gradients.
+                # A source that is the same for all examples has the sum of their gradients.
                 total = shaped(sum_axes(total, (0,)), source.shape)
             found.append(total)
         return found

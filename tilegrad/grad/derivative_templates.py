@@ -42,8 +42,9 @@ def from_template(
     targets: Sequence[UOp],
     differentiate: Callable[[], Found],
 ) -> Found:
-    """What `differentiate` gives: the gradients of the last node of `order`, a graph with sources
-    first that ends at the nodes `edge`, with respect to each of `targets`.
+    """The result of `differentiate`, from a template where one is known: the gradients of the last
+    node of `order`, a graph with sources first that ends at the nodes `edge`, with respect to each
+    of `targets`.
     """
     mode = current_config().TEMPLATES
     signature = _signature(order, edge, seed, targets) if mode else None

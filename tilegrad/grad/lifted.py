@@ -1,8 +1,8 @@
 """A graph for one example made one for many, which are an axis in front: the ops that say so alone.
 
-Elementwise ops, movement and reductions take one axis more. What depends on none of the mapped
-nodes stays as it is and is stretched where it meets what has the axis. `grad.batch` adds the ops
-that ask for more; `grad.over_steps` makes the steps of a loop the axis.
+Elementwise ops, movement and reductions take one axis more. Nodes that depend on none of the mapped
+nodes stay as they are and are stretched where they meet a node that has the axis. `grad.batch` adds
+the ops that ask for more; `grad.over_steps` makes the steps of a loop the axis.
 """
 
 from __future__ import annotations

@@ -31,7 +31,7 @@ from tilegrad.ir.uop import UOp, toposort
 __all__ = ["LOOPS", "batched_loop", "loop_gradients", "loop_tangents"]
 
 LOOPS = frozenset({Ops.LOOP, Ops.LOOP_OUTPUT})
-"""What has a derivative here, and not in a rule of one node."""
+"""Ops whose derivative is here, and not in a rule of one node."""
 
 Pullback = Callable[[Sequence[UOp], Sequence[UOp], Sequence[UOp]], list[UOp | None]]
 Pushforward = Callable[[Sequence[UOp], Mapping[UOp, UOp]], list[UOp | None]]

@@ -23,7 +23,7 @@ from tilegrad.ir.uop import UOp, prod, toposort
 
 __all__ = ["sum_over_steps", "worth_stacking"]
 
-# What is added up in a step is read and written.
+# A value that is added up in a step is read and written.
 _TOUCHES = 2
 
 

@@ -1,10 +1,10 @@
 """The derivative of every op, on one page.
 
 A rule takes a node `y` and `g`, the gradient of some loss with respect to it, and gives the
-gradient with respect to each source; None where none flows. What a rule makes is a graph of the
-same ops, so a derivative has derivatives too, and the scheduler fuses both ways alike. A movement
-op has the opposite movement as its derivative: the backward pass of a convolution or a pooling,
-which are made of movement, multiplication and sums, therefore needs no scatter.
+gradient with respect to each source; None where none flows. Rules make graphs of the same ops, so a
+derivative has derivatives too, and the scheduler fuses both ways alike. A movement op has the
+opposite movement as its derivative: the backward pass of a convolution or a pooling, which are made
+of movement, multiplication and sums, therefore needs no scatter.
 
 Only floats have derivatives: `backward` asks no rule for the gradient of an integer or a bool, such
 as the condition of a WHERE or the rows of a GATHER.

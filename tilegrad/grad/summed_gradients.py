@@ -270,7 +270,7 @@ def _one_sum(base: UOp, moves: list[Move], axes: tuple[int, ...]) -> UOp:
 
 
 def _unchanged(op: Ops, arg: tuple[Any, ...], sizes: tuple[Any, ...]) -> tuple[Any, ...]:
-    """What to append to the argument of `op` so that it leaves the last axes, of `sizes`,
+    """Entries to append to the argument of `op` so that it leaves the last axes, of `sizes`,
     unchanged.
     """
     if op is Ops.RESHAPE:

@@ -53,7 +53,7 @@ def lane_axes(ast: UOp, lanes_of: LanesOf, gather_bytes: int) -> dict[UOp, int]:
 
 
 def _gain(access: UOp, axis: UOp) -> int:
-    """Gain of lanes along `axis` for an access: negative where each lane is an access of its own."""
+    """Gain of lanes along `axis` for an access: negative where each lane is a separate access."""
     index = access.src[1]
     if stride_of(index, axis) == 1:
         return 3 if access.op is Ops.STORE else 2

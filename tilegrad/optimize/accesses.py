@@ -1,5 +1,5 @@
-"""What a load or a store of a shaped kernel takes: as whole vectors, as vectors and shuffles, as
-rows of a transpose, or lane by lane (ir.vector_lanes says which, and lower makes them).
+"""Instructions of a load or a store in a shaped kernel: whole vectors, vectors and shuffles, rows
+of a transpose, or lane by lane (chosen by ir.vector_lanes, made by lower).
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """The moves that may be made next: every legal Opt on a kernel, of the amounts that make sense.
 
-Amounts are divisors: small ones, whole vectors, and the whole axis. What does not divide takes two
-moves, PADTO or OVERLAP and the split, so those pairs are offered as a step beside the single Opts.
+Amounts are divisors: small ones, whole vectors, and the whole axis. An amount that does not divide
+    takes two moves, PADTO or OVERLAP and the split, so those pairs are offered as a step beside the
+    single Opts.
 """
 
 from __future__ import annotations
@@ -42,8 +43,8 @@ def actions(ast: UOp, target: Target) -> list[Opt]:
 
 
 def steps(ast: UOp, target: Target) -> list[tuple[Opt, ...]]:
-    """What one step of a search may add: `actions`, and splits of axes that must be padded first or
-    end with a chunk that overlaps, legal or not.
+    """Steps of a search: `actions`, and splits of axes that must be padded first or end with a
+    chunk that overlaps, legal or not.
     """
     found: list[tuple[Opt, ...]] = [(opt,) for opt in dict.fromkeys(_possible(ast, target))]
     width = _width(ast, target)

@@ -1,5 +1,5 @@
-"""Of several shapes that generators propose for a kernel, the one that costs least: by the estimate
-of its time, and by the text that is to be compiled.
+"""Choice among the shapes that generators propose for a kernel: the least estimated time, and the
+text that is to be compiled.
 """
 
 from __future__ import annotations

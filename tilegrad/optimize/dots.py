@@ -38,7 +38,7 @@ _BYTES = (dtypes.int8, dtypes.uint8)
 
 class Dot(NamedTuple):
     """A reduction of products of short numbers, and its axis: the unit takes `k` terms at once.
-    Of bytes of one kind, the left ones are flipped.
+    Where both operands are bytes of one kind, the left ones are flipped.
     """
 
     reduction: UOp
@@ -48,9 +48,9 @@ class Dot(NamedTuple):
 
 
 def find_dots(ast: UOp, unit: MatrixUnit) -> list[Dot]:
-    """What `unit` could run, largest reductions first, both operands as the left one; an Opt names
-    one by its position. Reduce axes need not be divisible; unrolled ones must be as long as the
-    unit takes.
+    """The reductions that `unit` could run, largest first, both operands as the left one; an Opt
+    names one by its position. Reduce axes need not be divisible; unrolled ones must be as long as
+    the unit takes.
     """
     reductions = [
         node for node in reductions_of(ast) if node.arg is Ops.ADD and node.dtype is unit.dtype_out
@@ -249,7 +249,7 @@ def _taken(side: UOp, depth: UOp, steps: list[UOp], k: int) -> list[UOp]:
 
 
 def _bits(values: list[UOp]) -> UOp:
-    """What the unit takes at once, by its bits: no other instruction need know its dtype."""
+    """An operand of the unit as bits: no other instruction need know its dtype."""
     kind = dtypes.uint16 if values[0].dtype.is_float else dtypes.uint8
     return UOp.stack([each if each.dtype is kind else each.bitcast(kind) for each in values])
 

@@ -95,7 +95,9 @@ def _share_of(ranges: list[UOp], conditions: list[UOp]) -> float:
 
 
 def _as_terms(condition: UOp) -> tuple[dict[UOp, int], int, bool] | None:
-    """What a condition compares: times of ranges, the limit, whether their sum is to be less."""
+    """A comparison as a sum of ranges: the factor of each, the limit, and whether the sum is to be
+    less.
+    """
     is_less = True
     if condition.op is Ops.XOR and condition.src[1].op is Ops.CONST:
         condition, is_less = condition.src[0], not condition.src[1].arg

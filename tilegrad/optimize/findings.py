@@ -1,4 +1,4 @@
-"""What searches found, as text: a file that one can read, review, edit and ship.
+"""Results of searches, as text: a file that one can read, review, edit and ship.
 
 One kernel a line, fields between tabs: key, name, the Opts as they are written, microseconds of the
 default and of these Opts. A line for a key stands for all earlier ones; lines that begin with `#`

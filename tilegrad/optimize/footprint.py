@@ -73,7 +73,7 @@ def distinct(moves: Iterable[tuple[float, float]]) -> list[tuple[float, float]]:
 
 @dataclass(frozen=True)
 class Footprint:
-    """What one access touches.
+    """The memory that one access touches.
 
     Attributes:
         steps: bytes by which each range moves it.

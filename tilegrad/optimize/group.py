@@ -1,7 +1,7 @@
 """GROUP and GROUPTOP: the lanes of a block share a reduction, each takes a slice, and they exchange
 partial results in shared memory.
 
-Behind the barrier every lane holds the whole sum. What follows is stored by lane 0 alone, or, where
+Behind the barrier every lane holds the whole sum. Later stores are made by lane 0 alone, or, where
 the outputs have a loop of their own (the row that a softmax writes), by all lanes, each a slice.
 Several reductions of a kernel are shared by the same lanes.
 """

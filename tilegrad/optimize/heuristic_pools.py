@@ -1,8 +1,8 @@
 """Poolings and their gradients: reductions over few terms for each of many results.
 
-What a result reads lies beside what its neighbours read, so there is little to reuse, and what
-costs is waiting and gates. Lanes go along a row of results, and several rows are unrolled, so that
-no reduction waits for its own last step.
+The inputs of a result lie beside those of its neighbours, so there is little reuse, and the cost is
+waiting and gates. Lanes go along a row of results, and several rows are unrolled, so that no
+reduction waits for its own last step.
 """
 
 from __future__ import annotations

@@ -36,7 +36,7 @@ LEAST_DEPTH = 32
 
 
 class _ProductTile(NamedTuple):
-    """What a block computes at a time.
+    """The tile that a block computes at a time.
 
     Attributes:
         lanes: lanes along each axis of the results.

@@ -248,7 +248,9 @@ class _SimtShaper(UnitShaper, SliceShaper):
 
 
 def _gain(access: UOp, loop: UOp, amount: int) -> int:
-    """What unrolling `amount` steps of `loop` does for an access: 1 if they join to a vector."""
+    """Gain of an access from unrolling `amount` steps of `loop`: 1 if they join to a vector, -1 if
+    they are separate accesses.
+    """
     step = stride_of(access.index, loop)
     if loop not in access.ranges or step == 0:
         return 0

@@ -107,7 +107,7 @@ class SliceShaper(BlockShaper):
         return sorted(fitting, key=lambda shape: not is_good(shape))
 
     def _passed(self, memories: list[UOp], loop: UOp) -> list[UOp]:
-        """What all rows read of a slice: the loads that move with it and not with rows."""
+        """Loads of a slice that all rows repeat: those that move with it and not with rows."""
         around = set(memories[0].src) - {loop}
         return [
             node

@@ -123,7 +123,7 @@ class StageShaper(Tiler):
         return [loop for loop in self.outputs() if loop in found]
 
     def store_of(self, reduction: UOp) -> UOp:
-        """What stores the results of `reduction`: that of the nest in which it stands, or of the
+        """The store of the results of `reduction`: that of the nest in which it stands, or of the
         kernel.
         """
         inside = (nest.src[0] for nest in self.nests() if reduction.ranges & set(nest.src[1:]))

@@ -56,7 +56,7 @@ class Tiler(Shaper):
             step, reuse = min(step, beside.vectors * width), replace(reuse, overlapping=None)
         is_strided = self.is_strided(reuse)
         is_far = is_strided or not self.is_near(reuse, reduction, step)
-        # What the rows move stays cached while each group of lanes passes over it.
+        # Operands that the rows move stay cached while each group of lanes passes over them.
         is_again = reuse.overlapping is None and self.nbytes_at_once(reduction, reuse.lanes) <= (
             self.target.cache_bytes[1] // 2
         )
@@ -69,8 +69,9 @@ class Tiler(Shaper):
         if beside and self.move(OptOps.UPCAST, reuse.rows[0], beside.rows):
             unrolled = beside.rows
         else:
-            # What lanes move is copied, what rows move is read where it lies, where each gate would
-            # be a branch. A tiled reduction adds to memory, which must not happen twice.
+            # Operands that lanes move are copied; those that rows move are read from their memory,
+            # where each gate would be a branch. A tiled reduction adds to memory, which must not
+            # happen twice.
             panel = depth * step * reduction.dtype.itemsize
             is_whole = panel <= self.panel_limit() and not reuse.cuts
             overlaps = not is_copied or is_whole
@@ -229,9 +230,9 @@ class Tiler(Shaper):
         return 1 if is_given else 4
 
     def unroll_beside(self, vectors: int, stages: int | None) -> None:
-        """Beside a tile of so few vectors that each iteration of the reduction waits for the one
-        before, unroll some of another axis, whether or not they share what they read; but more of
-        what is packed would separate its lanes.
+        """Unroll some of another axis, whether or not its iterations share what they read, where a
+        tile has fewer vectors than the reduction needs to hide its latency; the axes of a packed
+        operand stay, as unrolling would separate its lanes.
         """
         most = self.target.accumulators // vectors
         packed = operand(self.ast, stages).ranges if stages is not None else ()

@@ -49,7 +49,8 @@ def _share_tile(shaper: BlockShaper, axis: UOp, stored: UOp, read: list[UOp]) ->
         shaper.move(OptOps.UPCAST, loop, side) if side > 1 else loop
         for loop, side in zip((axis, stored), sides, strict=True)
     ]
-    # Of a warp, neighbours along what is read fill a sector, and the others follow the store.
+    # In a warp, neighbours along the axis that is read fill a sector, and the others follow the
+    # store.
     block, lanes = 4 * target.warp_lanes, 1
     filling = max(target.sector_bytes // dtypes[0].itemsize // sides[0], 1)
     for position, room in ((0, filling), (1, target.warp_lanes // filling), (0, block)):

@@ -54,7 +54,9 @@ _ALMOST = 0.9
 
 
 class _Tile(NamedTuple):
-    """What a block computes at a time, in elements; `each` is the tile of one group of lanes."""
+    """The tile that a block computes at a time, in elements; `each` is the tile of one group of
+    lanes.
+    """
 
     each: tuple[int, int]
     groups: tuple[int, int]
@@ -80,8 +82,8 @@ class UnitShaper(ProductShaper):
         return any(self._stage_on(number, unit) for number, unit in self._units())
 
     def _units(self) -> list[tuple[int, MatrixUnit]]:
-        """The units with their numbers, those with the most products an instruction first. What is
-        loaded needs no registers, so none of those that have an operand there.
+        """The units with their numbers, those with the most products an instruction first. Units
+        with an operand in registers are left out, as operands are loaded.
         """
         units = [each for each in enumerate(self.target.matrix_units) if not each[1].takes_left]
         return sorted(units, key=lambda each: -each[1].m * each[1].n * each[1].k)
@@ -98,7 +100,7 @@ class UnitShaper(ProductShaper):
         if tile is None:
             return False
         operands = self._operands(unit, axes[0], axes[2])
-        # What a unit reads by itself is rounded by the lanes that copy it.
+        # Operands that a unit reads by itself are rounded by the lanes that copy them.
         is_moved = self._are_moved(operands or ()) and not (unit.row_bytes and unit.digits)
         count = self._count(unit, tile, axes) if is_moved else TILES
         sides = [

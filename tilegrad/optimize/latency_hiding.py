@@ -36,8 +36,8 @@ def hide_waits(shaper: Shaper) -> None:
     if is_short or not shaper.target.has_vectors or not _may_wait(shaper):
         return
     is_row = _stores_row(shaper.ast)
-    # Of rows behind several reductions, as many were taken as do not wait for memory. A chain that
-    # the next iteration overlaps with is no reason for rows that are read side by side.
+    # Behind several reductions, as many rows were taken as do not wait for memory. A chain that the
+    # next iteration overlaps with is no reason for rows that are read side by side.
     far = replace(shaper.target, timing=replace(timing, window=sys.maxsize))
     if is_row and _has_several(shaper.ast):
         return
@@ -48,15 +48,15 @@ def hide_waits(shaper: Shaper) -> None:
         # As many results again are as much text again.
         shaper.was_shortened = True
         return
-    # What threads are to share stays a loop.
+    # A loop that threads are to share stays.
     room = trips_of(shaper.outputs()) // max(shaper.chunks(), 1)
     moves = list(_unrolled(shaper, min(timing.latency * timing.ports, room), is_row))
     first, others = (
         [partial(_overlap_or_apart, shaper, *move) for each in moves for move in each[chosen]]
         for chosen in (slice(1), slice(1, None))
     )
-    # What comes behind the reductions of one row already overlaps with them, and each further row
-    # takes lines of the nearest cache.
+    # Work behind the reductions of one row already overlaps with them, and each further row takes
+    # lines of the nearest cache.
     share = CLEAR if is_row else 1.0
     largest = partial(choose, shaper, [lambda: None, *first], share=share)
     # Fewer results, or a chunk that overlaps, only where that is clearly better.

@@ -144,8 +144,8 @@ def _products(ast: UOp, unit: MatrixUnit) -> list[_Product]:
 
 def _operands(reduction: UOp, unit: MatrixUnit, ast: UOp) -> tuple[UOp, UOp] | None:
     """The two factors in the unit's dtype. A product rounded before it is added is not rounded by
-    the unit, which adds it exactly; that is within what the dtype of the sum promises. Of integers,
-    whose products wrap around, only where the sum does so too.
+    the unit, which adds it exactly; that is within what the dtype of the sum promises. Products of
+    integers wrap around, so they run on the unit only where the sum wraps too.
     """
     value = reduction.src[0]
     if value.op is Ops.CAST and value.src[0].op is Ops.MUL:

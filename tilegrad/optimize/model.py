@@ -110,7 +110,7 @@ def estimate(ast: UOp, target: Target) -> Estimate:
 
 @dataclass
 class _Iteration:
-    """What one iteration of some loops does, vectors counted once.
+    """Work of one iteration of some loops, vectors counted once.
 
     Attributes:
         busy: cycles of the ports that compute.
@@ -179,7 +179,7 @@ class _Counter:
             loop for loop in self.loops if loop.axis is not Axis.REDUCE and loop not in closed
         )
         self.around = loops_around(self.nodes, self.loops)
-        # What `_loops_of` gave: most values depend on one of few sets of ranges.
+        # Results of `_loops_of`: most values depend on one of few sets of ranges.
         self.loops_of: dict[Loops, Loops] = {}
         # Each chunk of a launch repeats the work that does not depend on its number.
         self.chunk = next((loop for loop in self.loops if loop.axis is Axis.THREAD), None)

@@ -206,8 +206,8 @@ def _upcast(ast: UOp, opt: Opt, target: Target) -> UOp:
 
 
 def _unroll(ast: UOp, opt: Opt, target: Target) -> UOp:
-    """Unroll a divisor of a reduce axis. What lanes that share a reduction have of their own is an
-    output until their results are combined.
+    """Unroll a divisor of a reduce axis. Axes of the lanes that share a reduction are outputs until
+    the lanes' results are combined.
     """
     loop = _axis(ast, opt, (Axis.REDUCE, Axis.GROUP), from_reduce=True)
     if _holds_nests(ast, loop):

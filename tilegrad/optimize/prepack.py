@@ -48,7 +48,7 @@ class Packed:
 
     @property
     def dtype(self) -> DType:
-        """Of an element."""
+        """The dtype of an element."""
         return self._pointer.base
 
     @property

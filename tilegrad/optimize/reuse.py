@@ -96,7 +96,7 @@ def _reuses(facts: _ReductionFacts) -> list[Reuse]:
 
 
 class _ReductionFacts:
-    """What is known of a reduction before two of its axes are chosen.
+    """Facts about a reduction before two of its axes are chosen.
 
     Attributes:
         given: parameters whose copies cost nothing.
@@ -148,8 +148,8 @@ class _ReductionFacts:
 
 
 def _rated(facts: _ReductionFacts, lanes: UOp) -> list[tuple[float, Reuse]]:
-    """What the axis `lanes` is worth with the rows that go with it, if it can be one: with those
-    beside which most iterations read no padding, and with those that are best otherwise.
+    """Worth of the axis `lanes` with the rows that go with it, if it can be one: with those beside
+    which most iterations read no padding, and with those that are best otherwise.
     """
     reduction, (moves, invariant) = facts.reduction, facts.sides(lanes)
     if not moves or not invariant or (lanes.vmax + 1) < 4 or lanes is facts.shared:
@@ -178,7 +178,7 @@ def _with_rows(
     candidates: list[UOp],
     padding: Padding | None,
 ) -> list[tuple[float, Reuse]]:
-    """What two axes are worth, if strided operands allow them."""
+    """Worth of two axes, if strided operands allow them."""
     reduction, (moves, invariant) = facts.reduction, facts.sides(lanes)
     stage = _name_of(reduction, moves, facts.everywhere, None)
     strided = next((load for load in moves if stride_of(load.index, lanes) != 1), None)
@@ -190,8 +190,8 @@ def _with_rows(
         left = facts.uses(strided) // int(prod(inside))
         if stage is None or (left < 4 and len(rows) == 1):
             return []
-    # What is computed from loads, or gated, for each element, where along neighbours a vector
-    # serves: once, in a copy, or dearly.
+    # Operands computed from loads, or gated, for each element, where along neighbours a vector
+    # serves: computed once, in a copy, or at each use.
     dear = [] if padding is not None or _is_plain(reduction, invariant) else invariant
     overlapping = _name_of(reduction, dear, facts.everywhere, lanes)
     quality = _worth_of_lanes(facts, lanes, strided)
@@ -308,9 +308,9 @@ def _is_plain(reduction: UOp, loads: list[UOp]) -> bool:
 def _name_of(
     reduction: UOp, wanted: list[UOp], loads: list[UOp], without: UOp | None
 ) -> int | None:
-    """What STAGE calls the operand with the loads `wanted`: a parameter that no other of the
-    kernel's `loads` reads, or an operand of the reduction if the other one has none of them;
-    `without` is a range that must not move it.
+    """The number by which STAGE names the operand with the loads `wanted`: a parameter that no
+    other of the kernel's `loads` reads, or an operand of the reduction if the other one has none of
+    them; `without` is a range that must not move it.
     """
     value = reduction.src[0]
     sides = value.src if value.op.is_alu and len(value.src) == 2 else ()

@@ -1,11 +1,11 @@
 """A better list of Opts by measuring.
 
-What measures is passed in, as this stage knows no device: a `Measure` compiles lists, times them
-and says which are wrong. What is proposed is the work of a strategy, a function registered by name
-or passed. In between stands `Task`, which proves legality, prevents that equal shapes are tried
-twice, orders proposals by the estimate, and remembers what was measured. So a strategy can be slow
-or foolish but not wrong: the heuristic's list is always among those tried, and only a list that
-beats it by a margin, run alternately with it, replaces it.
+Measuring is a function that is passed in, as this stage knows no device: a `Measure` compiles
+lists, times them and says which are wrong. Proposals come from a strategy, a function registered by
+name or passed. In between stands `Task`, which proves legality, prevents that equal shapes are
+tried twice, orders proposals by the estimate, and remembers what was measured. So a strategy can be
+slow or foolish but not wrong: the heuristic's list is always among those tried, and only a list
+that beats it by a margin, run alternately with it, replaces it.
 """
 
 from __future__ import annotations
@@ -44,8 +44,9 @@ _FINALISTS = 3
 _ROUNDS = 25
 # The ratio of a proposal's estimate to the best one's from which it is not built.
 _HOPELESS = 4.0
-# Of a round of the search: the lists whose neighbours it looks at, its trials as a multiple of the
-# width, the ratio of times that counts as progress, and the rounds without progress before it ends.
+# Limits of a round of the search: the lists whose neighbours it looks at, its trials as a multiple
+# of the width, the ratio of times that counts as progress, and the rounds without progress before
+# it ends.
 _EXPANDED, _TRIED, _GAIN, _PATIENCE = 3, 2, 0.98, 3
 
 
@@ -71,7 +72,7 @@ class Built:
 
 
 class Measure(Protocol):
-    """What a search asks of a device."""
+    """The measurements that a search needs of a device."""
 
     def expand(self, lists: Sequence[Opts]) -> list[list[Option]]:
         """`Shapes.expand` for each list."""
@@ -95,7 +96,7 @@ class Measure(Protocol):
 
 @dataclass(frozen=True)
 class Found:
-    """What a search came to: the list to take, its time and the default's, and what was done."""
+    """Result of a search: the list to take, its time and the default's, and what was done."""
 
     opts: Opts
     default_seconds: float
@@ -227,7 +228,7 @@ class Task:
         if times is None:
             self.num_refused += 1
             return math.inf
-        # What else the machine does slows both: the share counts, not the time.
+        # Other work of the machine slows both: the share counts, not the time.
         taken = times[0] if best is None else self._times[best] * times[0] / times[1]
         self.say(f"{taken * 1e6:10.1f} us  {list(opts)}")
         return taken
@@ -288,8 +289,8 @@ class Shapes:
         self._shaped: dict[Opts, UOp | None] = {(): kernel}
 
     def shaped(self, opts: Opts) -> UOp | None:
-        """The kernel after `opts`, or None where they are not legal. What fails in another way than
-        by OptError is a defect, and ends the search.
+        """The kernel after `opts`, or None where they are not legal. An error other than OptError
+        is a defect, and ends the search.
         """
         known = len(opts)
         while opts[:known] not in self._shaped:

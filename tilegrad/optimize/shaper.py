@@ -152,7 +152,9 @@ class Shaper:
         return self.work() >= self.target.timing.worth_threads
 
     def operations(self) -> int:
-        """What all values take, each as often as the loops that it depends on run."""
+        """Operations of all values, each as often as the loops that it depends on run, times its
+        price.
+        """
         total = 0
         times: dict[frozenset[UOp], int] = {}
         for node in self.ast.toposort():
@@ -184,10 +186,10 @@ class Shaper:
         if wanted < 2:
             return []
         reductions = reductions_of(self.ast)
-        # Of several stages, the longest.
+        # The longest of several stages.
         work = max(map(iterations_of, reductions), default=self.work())
         if (heavy := heaviest(reductions)) is not None:
-            # What does little of the work may be done again.
+            # Stages with little of the work may be done again.
             reductions = [heavy]
         nests = {axis for node in nodes_of(self.ast, Ops.END) for axis in node.src[1:]}
         copies = {
@@ -206,7 +208,7 @@ class Shaper:
                 or any(loop not in reduction.ranges for reduction in reductions)
             ):
                 continue
-            # What a copy does not move with the loop is copied again in each chunk.
+            # A copy that does not move with the loop is made again in each chunk.
             again = sum(each for copy, each in copies.items() if loop not in copy.ranges)
             counts = {_chunks(extent, each) for each in (wanted, max(wanted // 2, 2))}
             for chunks in counts | {min(extent, wanted)}:
@@ -225,8 +227,8 @@ class Shaper:
         return [(copied, loop, chunks) for _, _, copied, loop, chunks in candidates]
 
     def unevenness(self, chunks: int, wanted: int) -> float:
-        """What it costs that cores end at different times: the last round of chunks may not be one
-        for each, and of few chunks each takes long.
+        """Cost of cores that end at different times: the last round of chunks may not be one for
+        each, and each of few chunks takes long.
         """
         cores = self.target.cores
         few = max(wanted / chunks, 1.0) - 1.0

@@ -3,8 +3,8 @@ leaves in scratch (schedule.block_rows).
 
 A few neighbouring lanes have a row, and each lane every few elements of its slice, in registers:
 what the first product gave, and what becomes of it. The lanes exchange the slice's largest element
-and its sum. What the second product reads along the whole slice goes through shared memory, and its
-columns are shared by the same lanes.
+and its sum. Operands that the second product reads along the whole slice go through shared memory,
+and its columns are shared by the same lanes.
 
     before   p: { END(STORE(x, i, REDUCE(q*k)), i);  m = REDUCE(LOAD(x, j), j, MAX)
                   END(STORE(w, h, exp(LOAD(x, h) - m)), h);  REDUCE(LOAD(w, l) * v, l) }
@@ -118,7 +118,7 @@ class _Sharer:
         return node.over(src)
 
     def _own(self, memory: UOp) -> UOp:
-        """What a lane would store to `memory`: 0 behind the end of a row."""
+        """The value that a lane would store to `memory`: 0 behind the end of a row."""
         store = self.found.memories[memory].src[0]
         value = self.done[store.value]
         if not store.is_gated:

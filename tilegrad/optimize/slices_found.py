@@ -1,4 +1,4 @@
-"""What SLICE works on: the slices of rows that a kernel has in scratch, and who reads them."""
+"""Slices that SLICE works on: of rows that a kernel has in scratch, and who reads them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["Slices", "find_slices", "memory_behind"]
 
 
 class Slices(NamedTuple):
-    """What runs along the rows of the kernel in an iteration of the loop over slices.
+    """Memory and ranges along the rows of the kernel in an iteration of the loop over slices.
 
     Attributes:
         memories: the scratch that holds a slice each, and what fills it.
@@ -32,7 +32,7 @@ class Slices(NamedTuple):
 
 
 def find_slices(ast: UOp, opt: Opt, loop: UOp) -> Slices:
-    """What SLICE rewrites.
+    """The slices that SLICE rewrites.
 
     Raises OptError where the kernel has no slices, or lanes share a reduction already.
     """

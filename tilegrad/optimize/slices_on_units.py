@@ -1,9 +1,9 @@
 """SLICE on a matrix unit: both products of attention run on it, and scores stay in registers.
 
-A group of lanes has as many rows as the unit takes at a time. What a lane holds of the first
-product's result is what it must hold of the second one's left operand (both layouts agree for
-`mma` and `simdgroup`), so the exponentials of a slice go from one to the other without shared
-memory. Lanes that have one row exchange its largest element and its sum.
+A group of lanes has as many rows as the unit takes at a time. The elements of the first product's
+result that a lane holds are those that it needs of the second one's left operand (both layouts
+agree for `mma` and `simdgroup`), so the exponentials of a slice go from one to the other without
+shared memory. Lanes that have one row exchange its largest element and its sum.
 
     before   p: { x = REDUCE(q*k, d);  ...;  s = REDUCE(w*v, j) }
     after    p: { x = WMMA(q, k, WMMA(...));  ...;  s = WMMA(w, v, WMMA(...)) }
@@ -222,7 +222,7 @@ class _OnUnit:
         )
 
     def _made(self, node: UOp, number: int) -> Value:
-        """What becomes of a node for row `number` of a lane."""
+        """The rewritten node for row `number` of a lane."""
         found, done = self.found, self.done[number]
         if node is self.products.first:
             tiles = found.size // self.unit.n
@@ -260,7 +260,7 @@ class _OnUnit:
         return (value * math.log2(math.e) if node.op is Ops.EXP else value).alu(Ops.EXP2_APPROX)
 
     def _own(self, memory: UOp, number: int) -> Value:
-        """What a lane would store to `memory`: 0 behind the end of a row."""
+        """The value that a lane would store to `memory`: 0 behind the end of a row."""
         done, store = self.done[number], self.found.memories[memory].src[0]
         value = done[store.value]
         if not store.is_gated:
@@ -399,5 +399,5 @@ def _nothing(unit: MatrixUnit) -> UOp:
 
 
 def _waited(total: UOp) -> UOp:
-    """What a unit gives, once it has."""
+    """The result of a unit, waited for where the unit is asynchronous."""
     return total if total.arg.synchronous else UOp(Ops.WAIT, total.dtype, (total,))

@@ -284,8 +284,9 @@ def name_of_side(ast: UOp, reduction: UOp, position: int) -> int:
 
 
 def name_of_load(ast: UOp, load: UOp) -> int | None:
-    """What `operand_of` calls a load on a target with blocks: its parameter, or a side of a product
-    where another load reads that, as of attention whose keys are its values.
+    """The number by which `operand_of` finds a load on a target with blocks: its parameter, or a
+    side of a product where another load reads that parameter, as in attention whose keys are its
+    values.
     """
     sides = 2 * len(_by_size(ast)) + 2
     names = (load.src[0].arg, *range(-1, -1 - sides, -1))
@@ -312,8 +313,8 @@ def _lanes(each: Dimension, last: Dimension, is_unrolled: bool, value: UOp, targ
 
 
 class _Groups(NamedTuple):
-    """What is copied as runs that are cut into groups: memory goes on from a dimension into the
-    last one, and in the copy, rows stand between them.
+    """Runs of a copy that are cut into groups: memory goes on from a dimension into the last one,
+    and in the copy, rows stand between them.
 
     Attributes:
         outer, rows: positions of the dimensions.

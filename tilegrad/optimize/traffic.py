@@ -1,8 +1,8 @@
 """Cycles for memory: bytes from each level, pages, and crowded sets of the nearest cache.
 
-What the loops inside some depth touch stays in a cache that it fits. So the loop just outside
-fetches what it moves on to, and each iteration of the loops outside that one fetches all of it
-again. A kernel whose memory fits a level as a whole finds it there. Pages are found alike: the
+Memory that the loops inside some depth touch stays in a cache that it fits. So the loop just
+outside fetches what it moves on to, and each iteration of the loops outside that one fetches all of
+it again. A kernel whose memory fits a level as a whole finds it there. Pages are found alike: the
 first translation buffer is a cache of them. Stores to more lines than their set of the nearest
 cache holds wait until a line before has left.
 """
@@ -22,9 +22,10 @@ __all__ = ["Traffic"]
 
 
 class Traffic:
-    """What the loads and stores among `nodes` fetch; `loops` run as such, outermost first, and axes
-    of `lanes` as vectors; `around` is what `facts.loops_around` says of them. Loops of a copy run
-    as a whole inside those that it depends on, as unrolled axes do.
+    """Bytes that the loads and stores among `nodes` fetch; `loops` run as such, outermost first,
+    and axes of `lanes` as vectors; `around` has the loops around each access, by
+    `facts.loops_around`. Loops of a copy run as a whole inside those that it depends on, as
+    unrolled axes do.
     """
 
     def __init__(
@@ -87,7 +88,7 @@ class Traffic:
         """Cycles for addresses of pages, for pages that are not fetched ahead, and sets."""
         timing, page = self.target.timing, self.target.page_bytes
         cycles = self._fetched(page, self.target.pages) * timing.page
-        # What comes from memory also waits for pages that are not fetched ahead.
+        # Fetches from memory also wait for pages that are not fetched ahead.
         if self._farthest() == self.memory:
             cycles += self._fetched(page, self.target.prefetched_pages) * timing.page_ahead
         return cycles + self._crowded()
@@ -139,7 +140,8 @@ class Traffic:
                 continue
             times = self.target.timing.stored_line if footprint.is_store else 1
             outside = [loop for loop in self.loops[:depth] if loop in self.around[node]]
-            # What the loops just outside do not move is still there in their next iteration.
+            # Memory that the loops just outside do not move is still cached in their next
+            # iteration.
             while outside and outside[-1] not in node.ranges and units <= room // 2:
                 outside.pop()
             if self.chunk is not None and self.chunk not in self.around[node]:

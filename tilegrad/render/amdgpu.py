@@ -35,8 +35,8 @@ _UNUSED = (
 _IDS = {"gidx": "workgroup", "lidx": "workitem"}
 # Each block has the lanes of the module's second list, which the notes of the code say too.
 _SIZES = "!reqd_work_group_size !1"
-# Of a matrix unit by what its name begins with: the intrinsic, and the operands' element where it
-# is not that of the dtype.
+# For each prefix of a matrix unit's name: the intrinsic, and the operands' element type where it is
+# not that of the dtype.
 _INTEGERS = {dtypes.bfloat16: "i16"}
 
 
@@ -168,7 +168,7 @@ class _KernelText(Function):
         self.values[node] = f"%{name}" if kind == "i32" else f"%{name}.w"
 
     def barrier(self, node: UOp) -> None:
-        """What was written before is seen after it."""
+        """A barrier: writes before it are seen after it."""
         name = "llvm.amdgcn.s.barrier"
         self.declared[name] = f"declare void @{name}() convergent"
         self.line('fence syncscope("workgroup") release')

@@ -143,8 +143,8 @@ def maximum(u: UOp, ctx: Rendering) -> str | None:
 
 
 def by_lane(u: UOp, ctx: Rendering) -> str | None:
-    """What C has for scalars only. Half arithmetic is among it, as each of its results must be
-    rounded.
+    """Lane-by-lane text for vectors of ops that C has for scalars only. Half arithmetic is among
+    it, as each of its results must be rounded.
     """
     is_half = u.dtype.scalar is dtypes.float16
     is_native = (u.op in OPERATORS or u.op is Ops.RECIP) and u.op is not Ops.MULACC

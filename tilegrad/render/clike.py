@@ -1,4 +1,4 @@
-"""What all languages whose kernels read like C have in common.
+"""The common base of the renderers of all languages whose kernels read like C.
 
 A renderer is a `Dialect`, which is a table of words, and a `PatternMatcher` whose rules turn a node
 into text. Those of `render.text_rules` serve every dialect; a target puts its own before them:

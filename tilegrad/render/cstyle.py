@@ -7,7 +7,7 @@
 
     CUDARenderer("sm_80").render("fill", program)    the source of `program` as the kernel `fill`
 
-None of them needs a compiler, a driver or a vendor's library.
+They need no compiler, driver or vendor's library.
 """
 
 from __future__ import annotations

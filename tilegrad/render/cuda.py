@@ -46,7 +46,7 @@ _STEMS = {
 _STRUCTS = (dtypes.bool, *_SHORT_FLOATS)
 _LANES = tuple(f".{letter}" for letter in "xyzw")
 _INTEGERS = (dtypes.int32, dtypes.uint32, dtypes.int64, dtypes.uint64)
-# What atomicAdd takes; a signed long is added as an unsigned one.
+# Dtypes that atomicAdd takes; a signed long is added as an unsigned one.
 _ADDED = (
     dtypes.int32, dtypes.uint32, dtypes.uint64, *_SHORT_FLOATS, dtypes.float32, dtypes.float64,
 )  # fmt: skip

@@ -1,4 +1,4 @@
-"""What languages like C differ in: names of types and functions, qualifiers, operators."""
+"""Differences of the languages like C: names of types and functions, qualifiers, operators."""
 
 from __future__ import annotations
 

@@ -60,8 +60,8 @@ class LLVMMemory(Values):
         part of the instruction: as part of the index, each of many neighbours would need a register
         of its own, and a widening of it.
 
-        What is masked lane by lane may begin outside of the memory, and so may what a constant is
-        added to: neither is said to be `inbounds`, which would make it poison.
+        An address that is masked lane by lane may begin outside of the memory, and so may one to
+        which a constant is added: neither is said to be `inbounds`, which would make it poison.
         """
         index, offset = split_offset(index)
         inbounds = "" if offset or is_masked else " inbounds"

@@ -19,7 +19,8 @@ _INT_OPS = {
     Ops.SHL: "shl",
 }  # fmt: skip
 _FLOAT_TESTS = {Ops.CMPLT: "olt", Ops.CMPNE: "une", Ops.CMPEQ: "oeq"}
-# Of a dot unit the instruction, and the type of its operands by how many halves or bytes they hold.
+# For each dot unit: the instruction, and the type of its operands by how many halves or bytes they
+# hold.
 _DOTS = {
     "dot2.bfloat16.bfloat16.float32": ("x86.avx512bf16.dpbf16ps", "<{0} x bfloat>"),
     "dot4.uint8.int8.int32": ("x86.avx512.vpdpbusd", "<{1} x i8>"),
@@ -164,7 +165,7 @@ class Values(Lines):
         inside = self.make(f"select {flags} {above}, {a} {x}, {a} {low}")
         below = self.make(f"fcmp olt {a} {inside}, {high}")
         inside = self.make(f"select {flags} {below}, {a} {inside}, {a} {high}")
-        # What is narrower than 32 bits fits them with a sign, as machines convert.
+        # Integers narrower than 32 bits fit them with a sign, as machines convert.
         middle = dtypes.int32.vec(new.lanes) if new.itemsize < 4 else new
         sign, wide = "u" if middle.kind == "uint" else "s", type_of(middle)
         whole = self.make(f"fpto{sign}i {a} {inside} to {wide}")

@@ -412,7 +412,7 @@ class _Kernel:
         source = self.memory.address(load.src[0], load.index, farthest=FARTHEST_COPY)
         size = ""
         if load.is_gated:
-            # What is not copied becomes zero.
+            # Bytes that are not copied become zero.
             open_ = code.scalar(load.gate)
             size = f", {code.op('b32', 'selp.b32', str(nbytes), '0', open_)}"
         on = f"@{code.scalar(gate[0])} " if gate else ""

@@ -1,8 +1,8 @@
-"""What each op of a program computes, as PTX instructions on one lane.
+"""PTX instructions of each op of a program, on one lane.
 
-Every float instruction says how it rounds: without that `ptxas` may join a product and a sum. What
-a 16-bit float lacks on an architecture is done in float32 and rounded, which for a sum, product,
-quotient or root gives what rounding once would.
+Every float instruction says how it rounds: without that `ptxas` may join a product and a sum. Ops
+that an architecture lacks for a 16-bit float are done in float32 and rounded, which for a sum,
+product, quotient or root gives what rounding once would.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _BITS = {Ops.AND: "and", Ops.OR: "or", Ops.XOR: "xor"}
 _OF_BOOLS = {Ops.ADD: Ops.OR, Ops.SUB: Ops.XOR, Ops.MUL: Ops.AND, Ops.MAX: Ops.OR}
 _COMPARE = {Ops.CMPLT: "lt", Ops.CMPEQ: "eq", Ops.CMPNE: "ne"}
 _DIVIDE = {Ops.IDIV: "div", Ops.MOD: "rem"}
-# What may leave the integers of 8 and 16 bits.
+# Ops whose results may leave the integers of 8 and 16 bits.
 _OVERFLOWING = frozenset({Ops.ADD, Ops.SUB, Ops.MUL, Ops.NEG, Ops.SHL, Ops.IDIV, Ops.MULACC})
 _SHORT = (dtypes.float16, dtypes.bfloat16)
 _NATIVE_HALF = frozenset({Ops.ADD, Ops.SUB, Ops.MUL, Ops.MULACC})

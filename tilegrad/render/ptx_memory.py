@@ -102,7 +102,7 @@ class PTXMemory:
         self.program = program
         self.stored = {root(node.src[0]) for node in program if node.op is Ops.STORE}
         copied = {root(node.src[0]) for node in program if node.op is Ops.COPY_ASYNC}
-        # What lanes write themselves.
+        # Memory that lanes write themselves.
         self.filled = self.stored | copied
         self.bases: dict[UOp, str] = {}
         self._known: list[dict[tuple[UOp, UOp, int], str]] = [{}]
@@ -126,7 +126,7 @@ class PTXMemory:
         self._heads.pop()
 
     def begin_of_one_lane(self) -> None:
-        """What is written from here on one lane does alone."""
+        """Begin a section that one lane runs alone."""
         self._saved = [dict(each) for each in self._known], [dict(each) for each in self._plain]
 
     def end_of_one_lane(self) -> None:
@@ -219,8 +219,8 @@ class PTXMemory:
         return Address(found, number * stride)
 
     def _varying(self, index: UOp) -> UOp | None:
-        """The second term of a sum in a loop, where the first is invariant there; None of any other
-        index.
+        """The second term of a sum in a loop, where the first is invariant there; None for other
+        indices.
         """
         if index.op is not Ops.ADD or index.dtype is not dtypes.int32:
             return None
@@ -318,7 +318,7 @@ class PTXMemory:
             self.code.emit(f"{gate}mov.b32 {{{low}, {high}}}, {word}")
 
     def _set(self, made: Sequence[str], values: Sequence[str], scalar: DType) -> None:
-        """What a load gives where its gate is closed."""
+        """Set the registers of a load to the values that it has where its gate is closed."""
         code, kind = self.code, kind_of(scalar)
         for name, value in zip(made, values, strict=True):
             if kind == "pred":
@@ -391,7 +391,7 @@ class PTXMemory:
                 self._by_steps(node, gate, address, operand)
 
     def _reduction(self, op: Ops, dtype: DType) -> str:
-        """What `red` does, or nothing where it cannot."""
+        """The operation of a `red` instruction, or an empty text where there is none."""
         if op is Ops.MAX and dtype in _MAXIMA:
             return f"max.{letter(dtype)}"
         if op is not Ops.ADD:

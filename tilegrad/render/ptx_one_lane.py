@@ -17,7 +17,7 @@ from tilegrad.render.ptx_wgmma import needless
 
 __all__ = ["BESIDE", "commits_of", "is_late", "lanes_of", "loops_of_one_lane", "owner_of"]
 
-# What a loop of one lane may have, beside values.
+# Ops that a loop of one lane may have, beside values.
 _OF_ONE_LANE = frozenset({Ops.BARRIER, Ops.WAIT_TILE, Ops.ARRIVE, Ops.COPY_TILE})
 BESIDE = frozenset(
     {Ops.WMMA, Ops.CONST, Ops.CAST, Ops.BITCAST, Ops.AFTER, Ops.DESCRIPTOR, Ops.GEP, Ops.VECTORIZE}

@@ -188,8 +188,8 @@ class TensorUnits:
         self._warp = self._first_address(warp, unit)
 
     def settle(self, *, has_met: bool) -> None:
-        """Where the columns are, which lanes know that have met. What lanes copy has a fence before
-        each barrier, and so have the barriers of copies that one lane begins: it serves the
+        """Where the columns are, which lanes know that have met. Copies by lanes have a fence
+        before each barrier, and so have the barriers of copies that one lane begins: it serves the
         barriers of units too.
         """
         code = self.code

@@ -37,7 +37,7 @@ class TileCopies:
         self.maps = maps_of(program)
         self.barriers = {root(node.src[0]) for node in program if node.op is Ops.ARRIVE}
         self._registers: dict[tuple[UOp, TileMap], str] = {}
-        # What the elected lane does next, and the predicate under which it does.
+        # Pending lines of the elected lane, and the predicate under which it runs them.
         self._lines: list[str] = []
         self._gate = ""
 

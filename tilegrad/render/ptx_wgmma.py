@@ -44,7 +44,9 @@ _PURE = frozenset({Ops.LOAD, Ops.CONST, Ops.CAST, Ops.BITCAST, Ops.VECTORIZE, Op
 
 
 def needless(program: Sequence[UOp]) -> set[UOp]:
-    """What only the shares of lanes need: a unit that reads by itself needs none of it."""
+    """Nodes that only the lanes' loads of an operand need: a unit that reads shared memory by
+    itself needs none of them.
+    """
     if all(node.op is not Ops.DESCRIPTOR for node in program):
         return set()
     needed: set[UOp] = set()

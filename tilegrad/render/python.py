@@ -64,7 +64,7 @@ class _Writer:
         self.names: dict[UOp, Lanes] = {}
         self.variables_set: set[str] = set()
         self.units: list[MatrixUnit] = []
-        # What units give that have to be waited for.
+        # Results of units that have to be waited for.
         self.late: dict[UOp, str] = {}
         # Loads that a matrix unit does by itself.
         self.of_units = {

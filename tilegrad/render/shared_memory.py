@@ -52,7 +52,7 @@ def shared_layout(program: Sequence[UOp]) -> SharedLayout:
         pointer = node.dtype
         assert isinstance(pointer, Pointer)
         end = starts[node] + pointer.size * pointer.base.nbytes
-    # What belongs to units that add in a memory of their own is declared beside these arrays.
+    # The memory of units that add in a memory of their own is declared beside these arrays.
     has_more = any(node.op is Ops.WMMA and node.arg.columns for node in program)
     is_asked = end + SWIZZLED * has_more > _UNASKED
     return SharedLayout(starts, end + SWIZZLED * (is_asked and bool(rows)), is_asked)

@@ -28,7 +28,7 @@ _WRAPPING = (Ops.ADD, Ops.SUB, Ops.MUL, Ops.NEG, Ops.SHL, Ops.MULACC)
 _ROUNDING = frozenset({Ops.ADD, Ops.SUB, Ops.MUL, Ops.FDIV, Ops.RECIP})
 _UNSIGNED = {dtype.itemsize: dtype for dtype in dtypes.unsigned}
 _SHORT_FLOATS = frozenset({dtypes.float16, dtypes.bfloat16})
-# Of two bools, C would make the integers 0, 1 and 2.
+# C would give two bools the integers 0, 1 and 2.
 _OF_BOOLS = {Ops.ADD: Ops.OR, Ops.MUL: Ops.AND, Ops.MAX: Ops.OR}
 _AXES = "xyz"
 
@@ -113,7 +113,7 @@ def wrapping_type(u: UOp) -> DType | None:
     """The unsigned type in which to compute `u`; None where C's own type holds the result."""
     if not u.dtype.is_int:
         return None
-    # What is narrower than int becomes int before anything is done with it, but not in a vector.
+    # Integers narrower than int become int before anything is done with them, but not in a vector.
     own = dtypes.int32 if u.dtype.itemsize < 4 and u.dtype.lanes == 1 else u.dtype.scalar
     low, high = _exact_bounds(u)
     is_shift_of_negative = u.op is Ops.SHL and u.src[0].vmin < 0
@@ -143,7 +143,7 @@ def _exact_bounds(u: UOp) -> tuple[int, int]:
 
 
 def _unsigned(source: UOp, dtype: DType, ctx: Rendering) -> str:
-    """`source` as the unsigned `dtype`. What was computed in it is not cast there and back."""
+    """`source` as the unsigned `dtype`. A value computed in it is not cast there and back."""
     value = value_of(source)
     if value.op is Ops.CONST and value.arg >= 0 and dtype is dtypes.uint32:
         return f"{value.arg}u"

@@ -18,7 +18,7 @@ def maps_of(program: Sequence[UOp]) -> list[tuple[UOp, TileMap]]:
 
 
 def map_text(slot: int, itemsize: int, matrix: TileMap) -> str:
-    """What a launch needs to encode a tensor map: the slot of the buffer, the bytes of an element,
+    """Text for a launch that encodes a tensor map: the slot of the buffer, the bytes of an element,
     and sizes, strides and box.
     """
     rows = (matrix.sizes, matrix.strides, matrix.box)

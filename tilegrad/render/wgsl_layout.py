@@ -1,6 +1,6 @@
 """How the elements of an array lie in WGSL's memory.
 
-What has fewer than 32 bits lies packed in words, as on every other device. Where every access moves
+Dtypes of fewer than 32 bits lie packed in words, as on every other device. Where every access moves
 four neighbours, or every one two, the array is one of vectors.
 """
 
@@ -25,7 +25,7 @@ ATOMIC = {
     (Ops.ADD, dtypes.uint32): "atomic<u32>",
     (Ops.MAX, dtypes.int32): "atomic<i32>",
     (Ops.MAX, dtypes.uint32): "atomic<u32>",
-    # Of floats the bits are compared and exchanged.
+    # The bits of floats are compared and exchanged.
     (Ops.ADD, dtypes.float32): "atomic<u32>",
 }
 _PLAIN = {

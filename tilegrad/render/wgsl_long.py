@@ -81,9 +81,8 @@ _ONE_BIT = """\
       }
     }
 """
-# Schoolbook division, a bit at a time; xy is the quotient and zw the remainder. Of a divisor of 0
-# both are made up by the caller. There are few iterations, as some drivers count them
-# (wgsl_loops.py).
+# Schoolbook division, a bit at a time; xy is the quotient and zw the remainder. For a divisor of 0
+# the caller makes up both. There are few iterations, as some drivers count them (wgsl_loops.py).
 _DIVIDE_BOTH = f"""\
 fn ulong_divide_both(a: vec2<u32>, b: vec2<u32>) -> vec4<u32> {{
   if ((a.y | b.y) == 0u) {{
@@ -140,7 +139,7 @@ _TO_DOUBLE = """\
 fn long_to_f64(a: vec2<u32>) -> f64 {
   return f64(i32(a.y)) * 4294967296.0lf + f64(a.x);
 }"""
-# What is at most 2**64 in size: both words are exact.
+# Floats of at most 2**64 in size: both words are exact.
 _WORDS_OF = """\
 fn ulong_of_{type}(x: {type}) -> vec2<u32> {{
   if (!(x >= 1.0{suffix})) {{

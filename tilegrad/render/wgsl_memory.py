@@ -166,7 +166,7 @@ def _store_words(u: UOp, ctx: WGSLRendering) -> str:
         fields = []
         for field in range(per_word):
             text = _stored_bits(ctx.text(lane(value, number * per_word + field)), dtype)
-            # What is shifted out at the top needs no mask.
+            # Bits shifted out at the top need no mask.
             is_last = field == per_word - 1
             masked = text if is_last else f"({text} & {(1 << layout.bits) - 1}u)"
             fields.append(f"({masked} << {field * layout.bits}u)" if field else masked)

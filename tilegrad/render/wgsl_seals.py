@@ -1,7 +1,7 @@
 """Which operands a driver could cancel, so that a program that relies on rounding would not get it.
 
 The Vulkan drivers of several vendors share a compiler that treats floats as real numbers wherever a
-shader does not forbid it, and WGSL has no way to forbid it. What it would make of
+shader does not forbid it, and WGSL has no way to forbid it. It would simplify
 
     (x + y) - y        x
     (x + 1.5e7) - 1.5e7   x, where the sum was meant to round x to a whole number
@@ -63,7 +63,7 @@ def _constants(node: UOp) -> list[UOp]:
 
 
 def _terms(node: UOp) -> Iterator[UOp]:
-    """What `node` is the sum or difference of, whatever the signs, and itself."""
+    """Terms of the sum or difference `node`, whatever the signs, and the node itself."""
     own = _without_sign(node)
     yield own
     if own.op in _SUMS:

@@ -149,7 +149,7 @@ class WGSLRendering(Rendering):
         return sorted(found, key=lambda node: int(node.arg))
 
     def _bound(self) -> list[str]:
-        """What a launch binds: slots, and slices of them, the last one with all the rest."""
+        """Bindings of a launch: slots, and slices of them, the last one with all the rest."""
         found = []
         for node in self._memory():
             array = self.array(node)

@@ -78,7 +78,7 @@ def compile_kernels(
     with Progress(len(positions)) as progress:
         if helpers is not None and helpers.are_worth(len(missing)):
             _make_with(helpers, missing, progress, found, is_short=is_short)
-        # What no helper gave is made here, and fails here.
+        # Kernels that no helper gave are made here, and fail here.
         left = {key: item for key, item in missing.items() if key not in found}
         _make_here(left, progress, found, lambda key: origin_of(positions[key]), is_short=is_short)
     return [found[key] for key in keys]

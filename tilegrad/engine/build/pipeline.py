@@ -88,7 +88,8 @@ _lock = held_at_fork(threading.Lock(), 40)
 _named: Recent[str, dict[str, int]] = Recent(lambda: config.KEEP_KERNELS)
 
 
-# Folders whose code shapes a kernel or a plan. What the folders above them decide is in the graph.
+# Folders whose code shapes a kernel or a plan. The decisions of the folders above them are in the
+# graph.
 _COMPILER = (
     "base", "ir", "target.py", "matrix_units.py", "hardware.py", "schedule", "optimize", "lower",
     "render", "compile", "runtime", "device", "engine",
@@ -232,9 +233,8 @@ def _remember(kernel: CompiledKernel) -> CompiledKernel:
 
 
 def _suffix(name: str, key: str) -> str:
-    """What the second and further kernels of one name in this process add to it: "", "n1", "n2", in
-    the order in which they are met. On disk names have none, as another process meets other
-    kernels.
+    """Suffix for the second and further kernels of one name in this process: "", "n1", "n2", in the
+    order in which they are met. On disk names have none, as another process meets other kernels.
     """
     with _lock:
         keys = _named.setdefault(name, {})

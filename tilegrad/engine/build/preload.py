@@ -68,7 +68,7 @@ def finish() -> None:
 
 
 def _run() -> None:
-    # What fails here fails again where it is needed, and is reported there.
+    # A failure here comes again where the module is needed, and is reported there.
     with contextlib.suppress(TilegradError, ImportError, OSError):
         for step in chain(modules(), [_begin_helper], rehearsals()):
             with _step:

@@ -370,7 +370,7 @@ def end() -> None:
         _behind.clear()
 
 
-# What a fork copies of its parent's helpers, which are none of its own.
+# Helpers of the parent, which a fork copies and does not own.
 _parents: list[Helper] = []
 
 

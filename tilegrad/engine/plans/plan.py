@@ -1,4 +1,4 @@
-"""What a plan is, and its text on disk.
+"""A plan, and its text on disk.
 
 A plan holds numbers, names and keys only, never buffers or graphs, so that one plan serves every
 graph of the same signature, in this process and the next. Its text is JSON, checked field by field
@@ -101,7 +101,7 @@ class Plan:
     outputs: tuple[int, ...]
     blocks: dict[str, int]
     materialised: tuple[int, ...] = ()
-    # What `engine.run.run` has made ready of it, and the order of its commands, if it has several
+    # The runnable plan made by `engine.run.run`, and the order of its commands if it has several
     # devices.
     ready: list[Any] = field(default_factory=list, compare=False, repr=False)
     order: list[Any] = field(default_factory=list, compare=False, repr=False)

@@ -310,7 +310,7 @@ def _prepared(devices: Iterable[str]) -> Iterator[None]:
     with BackgroundThread() as beside:
         for work in works:
             if work is not None and count_of_helpers():
-                # What fails here fails again at the launch, and is reported there.
+                # A failure here comes again at the launch, and is reported there.
                 beside.begin(work)
         yield
 

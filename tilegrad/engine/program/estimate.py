@@ -1,4 +1,4 @@
-"""What a kernel costs: operations and compulsory bytes, from its graph. Index arithmetic counts for
+"""Cost of a kernel: operations and compulsory bytes, from its graph. Index arithmetic counts for
 nothing.
 
 An operation counts once per iteration of the loops that it stands in. Memory counts once per

@@ -53,8 +53,8 @@ def look_ahead(loss: UOp) -> None:
 
 
 def _numbered(loss: UOp) -> UOp | None:
-    """The graph of `loss` as a schedule takes it, if it is plain and on one device. What is copied
-    there counts as memory.
+    """The graph of `loss` as a schedule takes it, if it is plain and on one device. Copies to that
+    device count as memory.
     """
     mapping: dict[UOp, UOp] = {}
     leaves: dict[UOp, UOp] = {}

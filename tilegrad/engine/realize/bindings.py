@@ -266,8 +266,8 @@ def binding_among(
 
 
 def _new_bindings(key: _Key, request: Request) -> Bindings:
-    """An empty table for a new key. Of more than KEEP_KERNELS bindings the quarter that was used
-    longest ago is dropped.
+    """An empty table for a new key. Beyond KEEP_KERNELS bindings, the quarter that was used longest
+    ago is dropped.
     """
     with _lock:
         if len(_bindings) % _COUNT_EVERY == 0 or len(_bindings) >= config.KEEP_KERNELS:

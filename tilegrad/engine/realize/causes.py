@@ -4,8 +4,8 @@
 
 The signature of a graph is compared with those of the last plans that this process made. The
 nearest one has the same ops in the same order, or at least begins as this one; the first difference
-is shown, in the words of the user's program, and how many more there are. Of a graph
-that is like none of them nothing is printed: it is not planned anew, but for the first time.
+is shown, in the words of the user's program, and how many more there are. Nothing is printed for a
+graph that resembles none of them: it is not planned anew, but for the first time.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def tell(request: Request) -> None:
                 flush=True,
             )
         return
-    # Of equally near ones the last.
+    # The last among equally near ones.
     differences, old = min(reversed(near), key=lambda each: len(each[0]))
     if not differences:
         print(f"{head}, as plan {old.number}: under other switches, or for other tensors alive")
@@ -112,7 +112,7 @@ def _differences(old: _CausedPlan, new: _CausedPlan, request: Request) -> list[_
         elif before[2] != now[2]:
             op = _OPS[now[0]]
             kind = "a size" if op in _SIZED else "a number" if op is Ops.CONST else "an argument"
-            # Of a device and a size, of several sizes: those that differ.
+            # For a device and a size, or several sizes: those that differ.
             changed = _changed(before[2], now[2])
             found.append(_Difference(kind, *changed, at))
     constants = zip(request.constants, old.constants, new.constants)

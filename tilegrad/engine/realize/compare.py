@@ -1,9 +1,10 @@
-"""What `SIZES=2` looks at: whether a plan for a range of sizes gives what one for the size gives.
+"""The check of `SIZES=2`: whether a plan for a range of sizes gives the results of one for the
+size.
 
 Both run, the plan for the size first, on copies of the memory that is overwritten. Sums may be
-added up in another order, so floats are compared with a tolerance; all else must be equal. Of sums
-that cancel nothing but rounding is left: where values differ, how much of that there is shows when
-the plan for the size runs on inputs that are rounded otherwise.
+added up in another order, so floats are compared with a tolerance; all else must be equal. Sums
+that cancel leave nothing but rounding: where values differ, a run of the plan for the size on
+inputs that are rounded otherwise shows how much of that there is.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What was computed, by node: a graph is never run twice, as long as the node that was run lives.
+"""Computed values, by node: a graph is never run twice, as long as the node that was run lives.
 
 A capture must see every step that its results depend on. So while one records, only what it
 computed itself counts, and what a replay may rely on as it is: an assignment that has run (its

@@ -12,9 +12,9 @@ loops is written that compares a new graph with them. For `x * 0.1 + y`:
         ...
         return (n0, n1, n2, n3, n4), {n0, n2, n3, n4}
 
-What a walk leaves out of the signature (memory, offsets of slices, numbers that are variables) may
-differ; where anything else does, the function gives None and the walk decides, to the same end.
-On its way the code notes the nodes that tensors alive may be, which saves a search.
+Memory, offsets of slices and numbers that are variables are not in the signature and may differ;
+where anything else differs, the function gives None and the walk decides, with the same result. On
+its way the code notes the nodes that tensors alive may be, which saves a search.
 """
 
 from __future__ import annotations

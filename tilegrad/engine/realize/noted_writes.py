@@ -30,7 +30,7 @@ __all__ = ["are_noted", "newest_of", "note_slice_writes", "want_slice_writes"]
 
 
 class _Writes:
-    """What one run wrote to slices of some memory. It holds no nodes, and those alone that came
+    """Writes of one run to slices of some memory. It holds no nodes, and those alone that came
     next: so it lives as long as somebody needs a version from before.
 
     Attributes:

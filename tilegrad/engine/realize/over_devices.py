@@ -2,8 +2,8 @@
 
 Nodes of the user's graph have the shape of the whole value. `schedule.shard` says what each device
 computes of them; those graphs run as any other, in one schedule, and their memory together is the
-value's. What has to be known of all tensors alive, such as who needs a value that is overwritten,
-is asked of the user's graph before.
+value's. Questions about all tensors alive, such as who needs a value that is overwritten, are asked
+of the user's graph before.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def run_over_devices(
 
     shards = Shards(known, group_memory.children_of)
     writes = [node for node in request.nodes if node.op in _WRITTEN]
-    # What another write goes on from is asked for by that one: alone, it would be copied aside.
+    # The source of another write is asked for by that write: alone, it would be copied aside.
     earlier = {below_views(write.src[0]) for write in writes}
     stored: dict[UOp, list[UOp | None]] = {}
     for root in (*wanted, *writes):

@@ -1,8 +1,8 @@
 """From requested nodes to memory that holds their values: the one entry that tensors use.
 
-What was computed once is remembered by node, as long as the node lives, so that a graph is never
-run twice. Before a buffer is overwritten, every live tensor that still needs its old value is
-computed in the same schedule.
+Computed values are remembered by node, as long as the node lives, so that a graph is never run
+twice. Before a buffer is overwritten, every live tensor that still needs its old value is computed
+in the same schedule.
 """
 
 from __future__ import annotations
@@ -457,7 +457,7 @@ def _needing(request: Request, targets: Collection[int], todo: Collection[UOp]) 
     and will not be known after it: the run computes `todo`, and assignments are their outcome.
     """
     nodes, numbers = request.nodes, request.numbers
-    # What one assignment wrote and another overwrites in this very run.
+    # Values that one assignment wrote and another overwrites in this very run.
     between = {request.version_of(assign) for assign in request.assigns}
     settled = {*request.versions, *[numbers[root] for root in todo if nodes[numbers[root]] is root]}
     found = {*targets, *between}
@@ -471,7 +471,7 @@ def lend(buffer: Buffer) -> memoryview:
     """The bytes of memory, read-only, and never written to while somebody looks at them: the memory
     itself where the host can reach it, else a copy.
 
-    What fits a page is copied: that costs less than to remember who looks.
+    Memory within a page is copied: that costs less than to remember who looks.
     """
     return share(buffer) if buffer.nbytes > _PAGE else read(buffer).toreadonly()
 

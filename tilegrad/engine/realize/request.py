@@ -1,4 +1,4 @@
-"""What a run is asked for, in one walk: the graph with numbers for its nodes, and its signature.
+"""The request of a run, found in one walk: the graph with numbers for its nodes, and its signature.
 
 Equal graphs over other memory share the signature, and what a run does follows from it
 (`bindings` beside this file). So a graph whose signature has run before is not made again, not even
@@ -29,8 +29,8 @@ _PLAIN = frozenset({type(None), tuple, str, int, bool, Ops})
 
 
 class Request:
-    """The graphs of some roots, each node once, sources first. What was computed before counts as
-    the memory that holds it.
+    """The graphs of some roots, each node once, sources first. Nodes that were computed before
+    count as the memory that holds their values.
 
     `stored` gives [movement of] the BUFFER that holds a node's value, if it was computed.
 

@@ -1,5 +1,4 @@
-"""What the sizes of a new kind of graph would be at another length, told by a kind that resembles
-it.
+"""Sizes of a new kind of graph at another length, told by a kind that resembles it.
 
 The first steps of a loop are several kinds of graph: constants become memory, what was computed is
 kept. If sizes changed in one of them, so they will in the next. So a graph of a new kind is laid
@@ -249,8 +248,8 @@ class _OtherSizes:
             self._tell(number, shape)
 
     def _padded(self, number: int, here: Shape, there: Shape) -> list[int]:
-        """What grew is the source, or the padding before or behind it: the only one that is not 0
-        or 1, as these stretch nothing.
+        """The axis grew in the source, or in the padding before or behind it: whichever is above 1,
+        as 0 and 1 stretch nothing.
         """
         (source,) = self.request.sources[number]
         amounts = list(sizes_of(self.request.nodes[number]))

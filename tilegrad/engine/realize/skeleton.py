@@ -108,7 +108,7 @@ def split(request: Request) -> tuple[tuple[Any, ...], Sizes] | None:
 
 
 def _rest(node: UOp, row: tuple[Any, ...]) -> Any:
-    """What counts of a node beside its sizes: of a constant, whether it is one of the request's
+    """Key of a node beside its sizes: for a constant, whether it is one of the request's
     `constants`. All graphs of a signature have as many of these.
     """
     if node.op is Ops.CONST:

@@ -189,7 +189,7 @@ class _Solver:
             seen = self.seen[position]
             if seen in self.known:
                 continue
-            # What is no size is rather an input: a segment has it from its call.
+            # A value that is no size is an input: a segment has it from its call.
             if position in self.is_number and all(map(may_be_number, seen)):
                 self.is_free.add(position)
                 continue
@@ -349,8 +349,8 @@ class _Solver:
         raise _NoGraph
 
     def _check_loop(self, number: int, below: Sequence[Shape]) -> None:
-        """A loop has as many steps as its stacks have rows. What a step finds has sizes that are
-        numbers: they are part of its body.
+        """A loop has as many steps as its stacks have rows. The inputs of a step have sizes that
+        are numbers: they are part of its body.
         """
         arg = self.request.nodes[number].arg
         stacks = range(arg.carries, arg.carries + arg.stacks)
@@ -361,7 +361,7 @@ class _Solver:
                 raise _NoGraph
 
     def _check_writes(self) -> None:
-        """What is one write to memory here is one at all sizes: two of a version have no order."""
+        """One write to memory must be one at all sizes: two writes of a version have no order."""
         for number, twin in twin_writes(self.request):
             one, end, two = self.first[number], self.first[number + 1], self.first[twin]
             if self.seen[one:end] != self.seen[two : two + end - one]:

@@ -46,7 +46,8 @@ def values_after(
     views = {node: node.src[0] for node in results if node.op is Ops.ASSIGN}
     views |= {node: node for node in below if node.op is Ops.AFTER}
     for node, view in views.items():
-        # What is overwritten in the same run is nowhere any more, unless it was copied.
+        # Memory that is overwritten in the same run no longer holds the value, unless that was
+        # copied.
         if node not in overwritten:
             target, moves = _on_memory(view)
             values[node] = Value(number_of[target], True, moves)

@@ -62,7 +62,7 @@ def begin(plan: Plan, runner: Renewable) -> None:
 
 def _improve(wanted: weakref.ref[Plan], runner: Renewable) -> None:
     one_plan = _one_plan
-    # What fails here leaves the plan as it is.
+    # A failure here leaves the plan as it is.
     with one_plan, contextlib.suppress(TilegradError, ImportError, OSError):
         plan = wanted()
         if plan is None:

@@ -70,7 +70,7 @@ def made_ready(plan: Plan, load: Load) -> Ready | ReadyByLengths | None:
     if not launches or not _copies_come_first(plan):
         return None
     device = launches[0].device
-    # What copies read is on other devices.
+    # Buffers that copies read are on other devices.
     read = {step.buffers[1] for step in plan.steps if is_copy(step)}
     devices = {
         memory.device for position, memory in enumerate(plan.buffers) if position not in read

@@ -96,7 +96,7 @@ def _forget(dead: weakref.ref[UOp]) -> None:
         table.pop(slot, None)
 
 
-# What others know of leaves, by slot.
+# Tables of other modules about leaves, by slot.
 _tables: list[dict[int, Any]] = []
 
 
@@ -148,7 +148,7 @@ def buffer_of(node: UOp) -> Buffer:
     slot = node.arg.slot
     if slot in _stale:
         if _stale[slot] != threading.get_ident() or len(_writers) > 1:
-            # What is assigned may be made by one thread while the other writes, and run by either.
+            # A value may be assigned by one thread while the other writes, and run by either.
             raise OverwrittenByThreadError(
                 "realize: a value that is needed was overwritten by another thread"
                 if _stale[slot] != threading.get_ident()

@@ -1,8 +1,8 @@
-"""What `CHECK=2` looks at: which kernel makes a NaN of numbers.
+"""The check of `CHECK=2`: which kernel makes a NaN of numbers.
 
-The memory of a kernel is looked at before and after it runs. What a NaN reaches has NaN as well;
-named is the first kernel whose memory held none before. Infinities are no error: masks are made of
-them, and a NaN that comes of one is found.
+The memory of a kernel is looked at before and after it runs. A NaN spreads, so the kernel named is
+the first one whose memory held none before. Infinities are no error: masks are made of them, and a
+NaN that comes of one is found.
 """
 
 from __future__ import annotations

@@ -120,7 +120,7 @@ class Queues:
         own = self.commands.setdefault(job.device, [])
         needed: dict[str, int] = {}
         if job.source and job.source != job.device:
-            # What was done there before the plan began.
+            # Work done there before the plan began.
             needed[job.source] = -1
         for region, is_write in self._regions(job):
             for access in self._accesses.get(region.memory, ()):

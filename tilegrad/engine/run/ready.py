@@ -174,7 +174,7 @@ class Ready:
         self._patience_s: float = patience_s or math.inf
         # By whether the work is small.
         self._calls: dict[bool, Any] = {}
-        # Of work that may be small.
+        # For work that may be small: whether it wakes threads.
         self._wakes = WakesThreads()
         # A function was written for the kernels before these.
         self._runs = 0

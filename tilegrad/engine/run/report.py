@@ -1,5 +1,5 @@
-"""What `DEBUG=2` prints: a row per kernel, per copy and per wait of the host for a device's queue,
-and a summary at the end.
+"""Rows that `DEBUG=2` prints: one per kernel, per copy and per wait of the host for a device's
+queue, and a summary at the end.
 
     *** CPU        3 E_4_4              arg  3 mem  0.00 GB tm     25.88us/     0.03ms (    0.00
     GFLOPS    0.0|0.0     GB/s) ['__add__']

@@ -19,7 +19,7 @@ __all__ = [
 
 # Longer loops run launch by launch, which takes a few microseconds each.
 MOST_LAUNCHES = 1 << 13
-"""What is more is not kept."""
+"""Longer loops are not unrolled."""
 
 
 class Inside(NamedTuple):
@@ -35,8 +35,8 @@ class FixedInteger(NamedTuple):
     value: int
 
 
-# What a launch takes: the buffer at a position of the plan, the value of a variable, and in a loop
-# temporaries and the number of the iteration.
+# An argument of a launch: the buffer at a position of the plan, the value of a variable, and in a
+# loop temporaries and the number of the iteration.
 Pick = int | str | Inside | FixedInteger
 
 

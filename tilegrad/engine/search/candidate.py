@@ -1,4 +1,4 @@
-"""What a child of a search does: reads requests, compiles candidates, runs them.
+"""Child process of a search: reads requests, compiles candidates, runs them.
 
 Started by engine.search.children, with pipes as standard input and output. Everything here may die:
 a compiler that aborts or a kernel that runs wild ends this process only.

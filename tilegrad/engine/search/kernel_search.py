@@ -308,7 +308,7 @@ def best_opts(ast: UOp, backend: Backend) -> Opts | None:
     key = cache.digest(shared, repr(default), str(config.BEAM), str(config.SEARCH))
     cached = None if config.IGNORE_BEAM_CACHE else cache.get("findings", key)
     if cached is not None:
-        # What does not read is searched again.
+        # An entry that cannot be parsed is searched again.
         with contextlib.suppress(DataError, ValueError):
             (finding,) = parse_findings([cached.decode()]).values()
             if _is_legal(kernel, finding, target):
@@ -361,7 +361,7 @@ def _warn(key: str, text: str) -> None:
 
 
 def findings_state() -> str:
-    """What the file of findings adds to the keys of compiled code: its content as this process
+    """The key part that the file of findings adds to compiled code: its content as this process
     first saw it.
     """
     return _file()[0] if config.BEAM_FILE else ""
