@@ -9,7 +9,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-# What type checkers see; at run time each name is loaded by `__getattr__`.
+# For type checkers; at run time each name is loaded by `__getattr__`.
 if TYPE_CHECKING:
     from tilegrad import func as func
     from tilegrad import nn as nn
@@ -71,7 +71,9 @@ if not TYPE_CHECKING:
 
 
 def _absent(name: str) -> AttributeError:
-    """What to write instead of a name that PyTorch, NumPy or tinygrad have at this place."""
+    """The error for a name that PyTorch, NumPy or tinygrad have here, with the spelling to use
+    instead.
+    """
     from tilegrad.base.absent import absent
 
     if name.startswith("__"):

@@ -57,7 +57,7 @@ def devices() -> str:
 
 
 def _described(name: str) -> str:
-    """What an open device is."""
+    """A line about an open device: its instruction set, vectors, blocks and hardware."""
     backend = Device[name]
     target = backend.target
     what = f"{target.name} {target.isa}".strip()
@@ -69,7 +69,7 @@ def _described(name: str) -> str:
 
 
 def ceilings(renew: bool) -> str:
-    """What the default device reaches."""
+    """Measured ceilings of the default device."""
     from tilegrad.device.calibrate import ceilings
 
     found = ceilings(renew=renew)
@@ -146,7 +146,7 @@ def viz(options: argparse.Namespace) -> NoReturn:
 
 
 def replay(file: str, after: str) -> str:
-    """What becomes of a saved graph."""
+    """Source text of the kernels of a saved graph."""
     from tilegrad.tools.show import replay
 
     try:
@@ -193,7 +193,7 @@ def fuzz(parser: argparse.ArgumentParser, options: argparse.Namespace) -> bool:
 
 
 def _parser() -> argparse.ArgumentParser:
-    """What the commands are called, and what they take."""
+    """Parser of the commands and their arguments."""
     head, _, usage = (__doc__ or "").partition("\n\n")
     parser = argparse.ArgumentParser(
         "python -m tilegrad",
@@ -263,7 +263,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"{type(error).__name__}: {error}", file=sys.stderr)
         return 1
     except BrokenPipeError:
-        # The reader has seen enough (`| head`). What Python would flush at its end goes nowhere.
+        # The reader has seen enough (`| head`). The rest of the buffered output goes nowhere.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return 0
 

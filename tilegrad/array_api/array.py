@@ -179,7 +179,7 @@ class Array(Operators):
         given = value.tensor if isinstance(value, Array) else value
         index = _unwrapped(key)
         if isinstance(index, Tensor) and not index.ndim and index.dtype.kind == "bool":
-            # What it picks has a first axis more, of no or one element.
+            # The result has a first axis more, of no or one element.
             if not bool(index):
                 return
             index = ...
@@ -300,7 +300,9 @@ def _unwrapped(key: Any) -> Any:
 
 
 def _picked(tensor: Tensor, key: Any) -> Tensor:
-    """What `key` picks; a mask without axes picks all or nothing, along a new first axis."""
+    """The elements that `key` picks; a mask without axes picks all or nothing, along a new first
+    axis.
+    """
     index = _unwrapped(key)
     if isinstance(index, tuple) and len(index) == 1:
         (index,) = index

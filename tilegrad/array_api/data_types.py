@@ -189,7 +189,7 @@ def broadcast_arrays(*arrays: Array) -> tuple[Array, ...]:
 
 @dataclass(frozen=True)
 class FloatInfo:
-    """What `finfo` gives."""
+    """Result of `finfo`."""
 
     bits: int
     eps: float
@@ -201,7 +201,7 @@ class FloatInfo:
 
 @dataclass(frozen=True)
 class IntegerInfo:
-    """What `iinfo` gives."""
+    """Result of `iinfo`."""
 
     bits: int
     max: int

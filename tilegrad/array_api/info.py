@@ -1,4 +1,4 @@
-"""What the namespace says of itself."""
+"""The namespace's description of itself."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _DTYPES = {
 
 
 class Info:
-    """What `__array_namespace_info__` gives: the limits, devices and dtypes of the namespace.
+    """Result of `__array_namespace_info__`: the limits, devices and dtypes of the namespace.
 
     >>> from tilegrad import array_api as xp
     >>> xp.__array_namespace_info__().default_dtypes()["real floating"] == xp.float32
@@ -27,7 +27,7 @@ class Info:
     """
 
     def capabilities(self) -> dict[str, Any]:
-        """What the standard leaves to a library.
+        """Answers to questions that the standard leaves to a library.
 
         >>> from tilegrad import array_api as xp
         >>> xp.__array_namespace_info__().capabilities()["boolean indexing"]

@@ -27,28 +27,28 @@ __all__ = [
 
 
 class EighResult(NamedTuple):
-    """What `eigh` gives."""
+    """Result of `eigh`."""
 
     eigenvalues: Array
     eigenvectors: Array
 
 
 class QRResult(NamedTuple):
-    """What `qr` gives."""
+    """Result of `qr`."""
 
     Q: Array
     R: Array
 
 
 class SlogdetResult(NamedTuple):
-    """What `slogdet` gives."""
+    """Result of `slogdet`."""
 
     sign: Array
     logabsdet: Array
 
 
 class SVDResult(NamedTuple):
-    """What `svd` gives."""
+    """Result of `svd`."""
 
     U: Array
     S: Array
@@ -155,7 +155,7 @@ def matrix_norm(x: Array, /, *, keepdims: bool = False, ord: Any = "fro") -> Arr
     """
     tensor = _matrices("matrix_norm", x)
     if 0 in tensor._sizes[-2:] and ord != "fro":
-        # Of no elements each norm is 0, as that of the standard's test is.
+        # A matrix without elements has the norm 0, as in the standard's test.
         return Array(tensor.matrix_norm("fro", keepdims))
     return Array(tensor.matrix_norm("fro" if ord is None else ord, keepdims))
 
@@ -302,6 +302,6 @@ def vector_norm(x: Array, /, *, axis: Any = None, keepdims: bool = False, ord: A
     axes = as_axes("vector_norm", axis, tensor.ndim)
     size = math.prod([tensor._sizes[each] for each in axes])
     if not size and ord in (math.inf, -math.inf):
-        # Of no elements the largest size is 0.
+        # An array without elements has 0 as its largest size.
         return Array(tensor._floating().sum(axes, keepdims))
     return Array(tensor.vector_norm(ord, axes, keepdims))

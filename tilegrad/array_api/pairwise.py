@@ -129,7 +129,7 @@ def _limit(x: Tensor, limit: Any) -> Tensor:
         return limit.tensor.cast(x.dtype)
     value = plain("clip", limit)
     if isinstance(value, float) and x.dtype.is_int and value == value:
-        # What no element reaches limits as the largest that there is.
+        # A limit that no element reaches acts as the largest value of the dtype.
         least, most = int(x.dtype.min), int(x.dtype.max)
         value = least if value < least else most if value > most else value
     return Tensor(value, dtype=x.dtype, device=x.device)

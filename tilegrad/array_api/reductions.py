@@ -121,7 +121,7 @@ def _variance(name: str, x: Any, axis: Any, correction: float, keepdims: bool) -
     distance = wide - wide.mean(axes, keepdim=True)
     total = (distance * distance).sum(axes, keepdims)
     left = count - correction
-    # Of as many numbers as the correction, or fewer, there is no variance.
+    # Numbers that are as few as the correction, or fewer, have no variance.
     found = total / left if left > 0 else total * math.nan
     return found.cast(tensor.dtype)
 
@@ -163,7 +163,7 @@ def cumulative_prod(
 
 
 def _running(name: str, x: Any, axis: int | None, dtype: DType | None) -> tuple[Tensor, int]:
-    """What a running sum is taken of, in the dtype of its result, and its axis."""
+    """The operand of a running sum, in the dtype of its result, and its axis."""
     tensor = as_array(name, x).tensor
     if axis is None and tensor.ndim != 1:
         raise ShapeError(f"{name}: an array of {tensor.ndim} axes needs axis=", line=here())

@@ -168,7 +168,7 @@ def argsort(x: Array, /, *, axis: int = -1, descending: bool = False, stable: bo
 
 
 class UniqueAll(NamedTuple):
-    """What `unique_all` gives."""
+    """Result of `unique_all`."""
 
     values: Array
     indices: Array
@@ -177,14 +177,14 @@ class UniqueAll(NamedTuple):
 
 
 class UniqueCounts(NamedTuple):
-    """What `unique_counts` gives."""
+    """Result of `unique_counts`."""
 
     values: Array
     counts: Array
 
 
 class UniqueInverse(NamedTuple):
-    """What `unique_inverse` gives."""
+    """Result of `unique_inverse`."""
 
     values: Array
     inverse_indices: Array

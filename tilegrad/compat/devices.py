@@ -23,7 +23,7 @@ __all__ = [
 
 
 class Renderer:
-    """What a device's code generator can do, under tinygrad's names."""
+    """A device's code generator, under tinygrad's names."""
 
     def __init__(self, backend: Backend):
         self._backend = backend
@@ -81,7 +81,7 @@ class OpenDevice:
 
     @property
     def arch(self) -> str:
-        """What the compiler compiles for."""
+        """The architecture that the compiler compiles for."""
         return self._backend.target.isa
 
     def count(self) -> int:

@@ -25,7 +25,7 @@ __all__ = ["OTHERS", "Context", "ContextVar", "restored_declarations", "switch"]
 _OURS = frozenset(ours.Config.__dataclass_fields__)
 _DEFAULTS = {"DEFAULT_FLOAT": "default_float", "DEFAULT_INT": "default_int"}
 
-# Of tinygrad's compiler.
+# Switches of tinygrad's compiler.
 OTHERS = frozenset([
     "ALL2ALL", "ALLOW_DEVICE_USAGE", "ALLOW_TF32", "ALLREDUCE_CAST", "CACHELEVEL",
     "CAPTURE_PROCESS_REPLAY", "CAPTURING", "CCACHE", "CHECK_OOB", "DEBUG_RANGEIFY",
@@ -42,7 +42,7 @@ OTHERS = frozenset([
 _values: contextvars.ContextVar[Mapping[str, Any]] = contextvars.ContextVar(
     "tilegrad_compat_switches", default=MappingProxyType({})
 )
-# What scripts declared, with the values that they begin with.
+# Switches that scripts declared, with the values that they begin with.
 _declared: dict[str, Any] = {}
 
 
@@ -109,7 +109,7 @@ class ContextVar:
 
     @property
     def value(self) -> Any:
-        """What holds now; to assign is to set it from here on, in this thread."""
+        """The present value; to assign is to set it from here on, in this thread."""
         return _read(self.key)
 
     @value.setter

@@ -1,4 +1,4 @@
-"""What scripts take from `tinygrad.helpers`: small functions on lists, text and time."""
+"""Functions of `tinygrad.helpers` that scripts use: on lists, text and time."""
 
 from __future__ import annotations
 
@@ -134,7 +134,7 @@ def unwrap(x: T | None) -> T:
 
 
 def get_child(obj: Any, key: str) -> Any:
-    """What is reached by a dotted name through attributes, lists and dicts."""
+    """The object reached by a dotted name through attributes, lists and dicts."""
     for name in key.split("."):
         if name.isdecimal() and not isinstance(obj, Mapping):
             obj = obj[int(name)]

@@ -22,8 +22,8 @@ __all__ = ["launch", "run_script"]
 def run_script(
     path: str, arguments: Sequence[str], block: Callable[[], AbstractContextManager[None]]
 ) -> dict[str, Any]:
-    """Run a script as Python would, in what `block` gives; the names that it defined. What it sets
-    for its thread (switches, Tensor.training) stays in a context of its own.
+    """Run a script as Python would, in what `block` gives; the names that it defined. State that it
+    sets for its thread (switches, Tensor.training) stays in a context of its own.
 
     Raises DataError where there is no such file, and what the script raises.
     """

@@ -117,7 +117,9 @@ _RENAMED_FROM = {
 
 
 def find(module: str, name: str) -> Any:
-    """What `name` of tinygrad's `module` is here. Raises KeyError if it is nothing."""
+    """The object here that `name` of tinygrad's `module` stands for. Raises KeyError if it is
+    nothing.
+    """
     table = MODULES[module]
     home, name_there = _RENAMED_FROM.get((module, name), ("", ""))
     if home:
@@ -152,7 +154,7 @@ _HINTS = {
 
 
 def absent(name: str) -> str:
-    """What to say of a dotted name of tinygrad's that is nothing here."""
+    """Message for a dotted name of tinygrad's that has no counterpart here."""
     prefix = name
     while prefix and prefix not in _HINTS:
         prefix = prefix.rpartition(".")[0]

@@ -197,7 +197,7 @@ def float_to_bf16(value: float) -> float:
     return float(ours.truncate(value, ours.dtypes.bfloat16))
 
 
-# What a number becomes in each dtype, by the dtype.
+# Functions that round a number to a dtype, by the dtype.
 truncate = {each: functools.partial(ours.truncate, dtype=each) for each in ours.dtypes.all}
 
 
@@ -277,7 +277,7 @@ def _is_older(tensor: Any) -> bool:
     return reference is not None and reference() is tensor
 
 
-# What has one name in both libraries, and another result.
+# Methods with one name in both libraries, and another result.
 _HABITS = {"backward": _backward, "gelu": _tanh_gelu, "numpy": _writable}
 
 

@@ -273,7 +273,7 @@ def cifar(device: str | None = None) -> tuple[Tensor, ...]:
 
 
 class MissingNames(DataError, KeyError):
-    """What tinygrad calls a KeyError."""
+    """The error for names that tinygrad reports as a KeyError."""
 
     __str__ = DataError.__str__
 

@@ -28,7 +28,9 @@ __all__ = ["installed", "main", "run"]
 
 
 class _Distribution(importlib.metadata.Distribution):
-    """What libraries ask before they look for PyTorch: that it is installed, and its version."""
+    """The installed package that libraries ask for before they look for PyTorch, with its
+    version.
+    """
 
     def read_text(self, filename: str) -> str | None:
         if filename != "METADATA":

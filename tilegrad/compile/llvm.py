@@ -3,8 +3,8 @@
 The object is position independent and uses the small code model, so that `runtime.elf` can place it
 anywhere with few kinds of relocation. The text already holds vectors, unrolled loops and hoisted
 addresses; LLVM's own standard pipeline (vectorizers, unrollers, inliner) then finds little to do
-and costs as much as all the rest together. What is run instead is the list below, and the code
-generator, which brings its own common-subexpression elimination, loop-invariant motion and strength
+and costs as much as all the rest together. The passes that run instead are in the list below; the
+code generator brings its own common-subexpression elimination, loop-invariant motion and strength
 reduction.
 
 Nothing here allows LLVM to change a float's value: a product and a sum are fused only where the
@@ -152,7 +152,7 @@ def compile_ir(ir_text: str, *, cpu: str, features: str, triple: str = "", opt: 
 
 
 def assembly(ir_text: str, *, cpu: str, features: str, triple: str = "", opt: int = 2) -> str:
-    """What `compile_ir` gives, as text to read."""
+    """The code that `compile_ir` gives, as text to read."""
     triple = triple or host_target()[0]
     machine = _machine(triple, cpu, features, opt)
     with _optimized(ir_text, machine, triple) as module:

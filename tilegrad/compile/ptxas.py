@@ -24,8 +24,8 @@ _SECONDS = 300
 
 @dataclass(frozen=True)
 class Usage:
-    """What `ptxas -v` says of a kernel: registers of a lane, bytes that it moves to the stack and
-    back, and bytes of shared memory of a block.
+    """Counts that `ptxas -v` prints for a kernel: registers of a lane, bytes that it moves to the
+    stack and back, and bytes of shared memory of a block.
     """
 
     registers: int

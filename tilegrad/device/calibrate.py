@@ -1,4 +1,4 @@
-"""What this machine reaches: operations and bytes a second, measured, for reports only.
+"""Ceilings of this machine: operations and bytes a second, measured, for reports only.
 
 A time means little beside a number from a data sheet, so kernels are compared with what this
 machine does when nothing else is asked of it:
@@ -38,8 +38,8 @@ _VERSION = "2"
 _LEAST_S = 1e-3
 # The most and the least runs of a kernel, and the seconds after which the least are enough.
 _RUNS, _LEAST_RUNS, _ENOUGH_S = 12, 3, 0.1
-# What no cache holds: 8 times the last one, or twice where that is more than 256 MiB, as on servers
-# that lend a process some cores and show it the whole cache.
+# Size that no cache holds: 8 times the last one, or twice where that is more than 256 MiB, as on
+# servers that lend a process some cores and show it the whole cache.
 _PAST_CACHES, _PAST_LARGE_CACHES, _LARGE = 8, 2, 1 << 28
 # The part of their time that threads spend running on a quiet machine.
 _ALONE = 0.9
@@ -47,7 +47,7 @@ _ALONE = 0.9
 
 @dataclass(frozen=True)
 class Ceilings:
-    """What a device reaches.
+    """Measured ceilings of a device.
 
     Attributes:
         flops: float32 operations a second, a multiply-add being two.
@@ -87,7 +87,7 @@ def ceilings(device: str = "", *, renew: bool = False) -> Ceilings:
     key = cache.digest(_VERSION, repr(backend.target), backend.compiler, str(runtime.pool.workers))
     known = None if renew else cache.get("ceilings", key)
     if known is not None:
-        # What does not read is measured again.
+        # An entry that cannot be parsed is measured again.
         with contextlib.suppress(ValueError, KeyError, TypeError, RecursionError):
             fields = json.loads(known)
             copies = tuple((int(size), float(rate)) for size, rate in fields["copies"])
@@ -229,7 +229,7 @@ class _Meter:
             rate = max(self._copied(name, past, memory) for name in ("copy", "copy_past"))
             copies = [(past, rate)]
             for size in sizes:
-                # What a larger copy reaches, a smaller one would by the same means.
+                # The rate of a larger copy can be reached by a smaller one by the same means.
                 rate = max(rate, self._copied("copy", size // 2, memory))
                 copies.insert(0, (size, rate))
         return Ceilings(self._multiplied(), tuple(copies))

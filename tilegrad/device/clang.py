@@ -83,7 +83,7 @@ def _no_compiler() -> DeviceError:
 
 
 def _target(is_native: bool) -> Target:
-    """What the compiler makes of vectors is the processor's business: as wide as the CPU's. A
+    """Vectors are as wide as the CPU's, as the compiler's use of them depends on the processor. A
     compiler that makes code for this processor (`is_native`) has its fused multiply-add too: else
     that would be a call of the library for each lane.
     """

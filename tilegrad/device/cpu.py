@@ -48,8 +48,8 @@ _ALIGNMENT = 64
 # Chunks wanted of a launch, more than there are cores, so that a slow core does not hold up the
 # rest.
 _CHUNKS = 8
-# What compiled code may call: LLVM turns loops that copy or clear into the first, and the oldest
-# processors have no instruction for the last.
+# Functions that compiled code may call: LLVM turns loops that copy or clear into the first, and the
+# oldest processors have no instruction for the last.
 _EXTERNAL = ("memcpy", "memset", "memmove", "trunc", "truncf")
 
 
@@ -89,7 +89,7 @@ def _cache_sizes() -> tuple[int, ...]:
 
 @dataclass(frozen=True)
 class InstructionSet:
-    """What `CPU_TARGET` names: facts of an instruction set that every processor with it shares.
+    """An instruction set that `CPU_TARGET` names: facts that every processor with it shares.
 
     Attributes:
         flags: the extensions that the system reports of a processor with it.
@@ -356,7 +356,7 @@ class CpuRuntime(Runtime):
             words[:] = values  # type: ignore[call-overload]
             run_graph(address, number)
 
-        # What the addresses point to lives as long as the function.
+        # Memory at these addresses lives as long as the function.
         run.holds = table, [program for program, _, _ in launches]  # type: ignore[attr-defined]
         return run
 
@@ -443,7 +443,7 @@ def backend(name: str, runtime: Runtime | None = None) -> Backend:
 
 def installed_version(package: str) -> str:
     """The version of a package by the name of the folder that describes it, "none" without one.
-    What the standard library has for it costs as much as a tenth of a warm start to load.
+    The standard library's function for it takes a tenth of a warm start to load.
     """
     found = importlib.util.find_spec(package)
     if found is None or found.origin is None:
@@ -463,6 +463,8 @@ def installed_version(package: str) -> str:
 
 @functools.cache
 def _identity() -> str:
-    """What the code depends on beside the target: the processor's extensions and LLVM's version."""
+    """Identity of the compiled code beside the target: the processor's extensions and LLVM's
+    version.
+    """
     llvm = installed_version("llvmlite")
     return f"llvmlite {llvm} {platform.machine()} {' '.join(sorted(processor_flags()))}"

@@ -198,7 +198,7 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_after_fork)
 
 _native: NativePool | None = None
-# What `set_threads` asked for before there was a pool.
+# The number of threads that `set_threads` asked for before there was a pool.
 _wanted: int | None = None
 _native_lock = threading.Lock()
 

@@ -11,7 +11,7 @@ __all__ = ["SLEEP_BY_CONDITION", "SLEEP_BY_FUTEX", "System"]
 
 @dataclass(frozen=True)
 class System:
-    """What the text has to know about the operating system and the processor.
+    """Facts about the operating system and the processor that the text needs.
 
     Attributes:
         futex: number of the futex system call; 0: sleep by a POSIX mutex and condition.

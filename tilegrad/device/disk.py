@@ -121,7 +121,7 @@ class FileMemory(HostMemory):
     """The mapped file; a handle is a memoryview."""
 
     def host_view(self, handle: memoryview, nbytes: int) -> memoryview | None:
-        # What may still be written is copied for those who look at it.
+        # Memory that may still be written is copied for those who look at it.
         return handle[:nbytes] if handle.readonly else None
 
 

@@ -30,9 +30,9 @@ from tilegrad.runtime.protocol import Dims, Runtime
 
 __all__ = ["MetalRuntime", "backend", "opened"]
 
-# MTLGPUFamilyApple9, of the M3. Of the M1 and M2 it is reported that indirect commands find their
-# pipelines only where an encoder has dispatched these, and of later ones that they need no such
-# thing (tinygrad, pull requests 6313 and 10366).
+# MTLGPUFamilyApple9, of the M3. On the M1 and M2, indirect commands are reported to find their
+# pipelines only where an encoder has dispatched these; later ones need no such thing (tinygrad,
+# pull requests 6313 and 10366).
 _FAMILY = 1009
 
 
@@ -186,7 +186,7 @@ class MetalRuntime(Runtime):
         return library
 
     def _refusal(self, name: str, source: str, error: Object) -> CompileError:
-        """What the system says against a text, by its first error."""
+        """The error for a text that the system refuses, by its first message."""
         log = self.objc.description(error.value or 0)
         return refused("metal", log, source, "metal", kernel=name, device=self.title)
 
@@ -207,7 +207,7 @@ class MetalRuntime(Runtime):
     def sequence(
         self, launches: Sequence[tuple[Any, int, Dims]], is_small: bool
     ) -> Callable[[Sequence[Any]], None]:
-        """The launches as few command buffers. What one of them has written, the next one sees."""
+        """The launches as few command buffers. Each sees the writes of those before it."""
         return MetalSequence(self.queue, launches).run
 
     # waiting

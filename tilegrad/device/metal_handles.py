@@ -1,4 +1,4 @@
-"""What the host holds of a Metal device: memory, programs, and launches of them."""
+"""Objects of a Metal device on the host: memory, programs, and launches of them."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class MetalMemory:
     offset: int
 
     def __add__(self, nbytes: int) -> MetalMemory:
-        """What begins `nbytes` behind it."""
+        """The memory that begins `nbytes` behind it."""
         return replace(self, offset=self.offset + nbytes)
 
 
@@ -59,7 +59,7 @@ class MetalProgram:
 
 
 class MetalLaunch:
-    """What one launch of a program passes: the memory that the kernel takes, and its integers as
+    """Arguments of one launch of a program: the memory that the kernel takes, and its integers as
     bytes, which come behind it.
 
     Args:

@@ -46,7 +46,7 @@ class _Pending(NamedTuple):
 
 
 class MetalQueue:
-    """What was launched on a GPU and has not ended.
+    """Launches on a GPU that have not ended.
 
     Args:
         objc: the framework.
@@ -145,7 +145,7 @@ class MetalQueue:
                 result=None,
             )
 
-        # What is given back from now on waits for it.
+        # Memory that is released from now on waits for it.
         self._indirect = self.committed + 1
         self._hand_over(programs, encode)
 

@@ -159,7 +159,7 @@ class _Commands:
     def _chunk(
         self, launches: Sequence[MetalLaunch], first: int
     ) -> tuple[list[MetalProgram], int, Any]:
-        """Of commands that share a command buffer: programs, the first one, and all buffers."""
+        """For commands that share a command buffer: programs, the first one, and all buffers."""
         buffers = dict.fromkeys([each.buffer for launch in launches for each in launch.memories])
         if self._numbers is not None:
             buffers[self._numbers.buffer] = None

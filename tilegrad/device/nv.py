@@ -33,7 +33,7 @@ _DEFAULT_ARCH = "sm_80"
 _LEAST = 75
 # The first compute capability that copies tiles by tensor maps (PTX ISA, "cp.async.bulk.tensor").
 _TILES = 90
-# What PTX has only as approximations, which miss the published bounds, or not at all.
+# Ops that PTX has only as approximations, which miss the published bounds, or not at all.
 _APPROXIMATE = frozenset({Ops.EXP, Ops.EXP2, Ops.LOG2, Ops.SIN, Ops.COS, Ops.FMOD})
 # Compute capabilities whose matrix units are in no later one (`nvidia_units`).
 _OWN_UNITS = ((9, 0), (10, 0))

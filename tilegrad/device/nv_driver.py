@@ -16,7 +16,7 @@ __all__ = ["Driver", "bindings", "number_of", "visible"]
 
 _INSTALL = "install NVIDIA's display driver; `nvidia-smi` shows whether it works"
 _VISIBLE = "CUDA_VISIBLE_DEVICES"
-# What helps where the driver is there and does not start (CUDA driver API, CUresult).
+# Remedies where the driver is there and does not start (CUDA driver API, CUresult).
 _REMEDIES = {
     "CUDA_ERROR_NO_DEVICE": "`nvidia-smi -L` lists the GPUs; a container needs them passed to it "
     f"(docker run --gpus all), and {_VISIBLE} may hide them",
@@ -103,7 +103,7 @@ class Driver:
             ) from None
 
     def call(self, name: str, *arguments: Any) -> Any:
-        """What the function gives beside its result: nothing, a value, or several.
+        """The results of the function beside its status: none, a value, or several.
 
         Raises OutOfMemoryError, or DeviceError with the driver's name of the error.
         """
@@ -138,7 +138,7 @@ class Driver:
         return True
 
     def error(self, name: str, result: Any) -> TilegradError:
-        """What a call that gave `result` is reported as."""
+        """The error that reports a call with the status `result`."""
         title = getattr(result, "name", str(result))
         if title == "CUDA_ERROR_OUT_OF_MEMORY":
             return OutOfMemoryError(

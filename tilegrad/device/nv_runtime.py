@@ -84,7 +84,7 @@ class NVProgram:
             arguments.maps.set(number, encoded)
 
     def picked(self, numbers: Sequence[int]) -> list[int]:
-        """Of all handles and integers of a step, those that the kernel takes."""
+        """The handles and integers of a step that the kernel takes."""
         handles = len(numbers) - self.variables
         return [numbers[slot] for slot in self.slots] + [*numbers[handles:]]
 

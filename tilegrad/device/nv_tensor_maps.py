@@ -22,8 +22,8 @@ _POINTER, _WORDS, _LENGTHS = (
     *map(ctypes.POINTER, (ctypes.c_uint64, ctypes.c_uint32)),
 )
 _NUMBER = ctypes.c_uint32
-# Of the map, its dtype and rank, the address, sizes, strides, box and steps; interleaving,
-# swizzling, what the second cache reads at a time, and what is there outside (cuda.h).
+# Arguments: the map, its dtype and rank, the address, sizes, strides, box and steps; interleaving,
+# swizzling, bytes that the second cache reads at a time, and the values outside (cuda.h).
 _FUNCTION = ctypes.CFUNCTYPE(
     ctypes.c_int, _POINTER, _NUMBER, _NUMBER, _POINTER, _WORDS, _WORDS, _LENGTHS, _LENGTHS,
     _NUMBER, _NUMBER, _NUMBER, _NUMBER,
@@ -51,7 +51,7 @@ class TensorMap(NamedTuple):
 
     @staticmethod
     def read(text: str) -> TensorMap:
-        """What `render.tile_maps.map_text` wrote."""
+        """The map whose text `render.tile_maps.map_text` wrote."""
         slot, itemsize, *rows = text.split(":")
         sizes, strides, box = (tuple(map(int, row.split(","))) for row in rows)
         return TensorMap(int(slot), int(itemsize), sizes, strides, box)

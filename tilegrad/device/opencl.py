@@ -38,7 +38,7 @@ from tilegrad.target import Target
 
 __all__ = ["OpenCLProgram", "OpenCLRuntime", "backend", "opened"]
 
-# What kernels are shaped for; a device may have less, and what it has beyond is not used.
+# Limits that kernels are shaped for; a device may have less, and more is not used.
 _MOST_LANES, _MOST_SHARED = 256, 64 << 10
 _OPTIONS = ("-cl-std=CL1.2",)
 _EXACT_DIVISION = "-cl-fp32-correctly-rounded-divide-sqrt"
@@ -218,7 +218,7 @@ class OpenCLRuntime(Runtime):
 
     @property
     def identity(self) -> str:
-        """What binaries depend on: driver and device."""
+        """Identity of binaries: driver and device."""
         device = self.device
         return f"{device.platform.version} {device.driver_version} {device.name}"
 

@@ -28,7 +28,7 @@ _MISSING = frozenset({Ops.EXP, Ops.EXP2, Ops.LOG2, Ops.SIN, Ops.COS, Ops.RECIP, 
 
 @dataclass(frozen=True)
 class Processor:
-    """What LLVM is told of a processor, and what the compiler's stages read.
+    """A processor, as LLVM is told of it and as the compiler's stages read it.
 
     Attributes:
         target: the facts.

@@ -51,7 +51,7 @@ _BUILT_IN = {
 }
 # Other names of kinds.
 _ALIASES = {"OPENCL": "CL"}
-# What other libraries and drivers call them, for errors.
+# Names of devices in other libraries and drivers, for errors.
 _ELSEWHERE = {
     "GPU": "CL", "LLVM": "CPU", "MPS": "METAL", "NVIDIA": "NV", "NUMPY": "HOST", "PTX": "NV",
     "PYTHON": "EMU", "ROCM": "AMD", "VULKAN": "WEBGPU", "WGPU": "WEBGPU",
@@ -164,15 +164,15 @@ class Devices:
         return found
 
     def _close_files(self) -> None:
-        """Of many files, the one that was opened first is forgotten: its tensors keep its memory,
-        and to open it again costs little.
+        """Close the files that were opened first, beyond a limit: their tensors keep their memory,
+        and to open a file again costs little.
         """
         files = [name for name in self._open if name.startswith("DISK:")]
         for name in files[:-_MOST_FILES]:
             del self._open[name]
 
     def target(self, name: Any) -> Target:
-        """What the hardware of a device can do; of a group of devices, that of the first."""
+        """The target of a device, or of the first one of a group."""
         return self[name[0] if isinstance(name, Group) else name].target
 
     def check(self, name: str) -> None:
@@ -188,7 +188,9 @@ class Devices:
                 raise self._unknown(name, [f"{kind}:{each}" for each in kinds])
 
     def meant(self, name: str) -> str:
-        """What an error says of a `name` that is no device's: which was probably meant."""
+        """Text of an error about a `name` that is no device's: the device or dtype that was
+        probably meant.
+        """
         kind = _ELSEWHERE.get(name.partition(":")[0].upper()) or nearest(name, self)
         if kind:
             return f"; did you mean {kind!r}?"
@@ -262,8 +264,8 @@ class Devices:
     def DEFAULT(self) -> str:
         """The device of tensors made without one.
 
-        What was set last, `Device.DEFAULT = ...` or the switch DEVICE; else a kind whose name is
-        an environment variable of value 1 (`EMU=1`); else CPU.
+        It is the one set last, by `Device.DEFAULT = ...` or the switch DEVICE; else a kind whose
+        name is an environment variable of value 1 (`EMU=1`); else CPU.
         """
         asked = config.current().DEVICE
         if self._default is not None and self._default[1] == asked:

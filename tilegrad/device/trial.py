@@ -61,7 +61,9 @@ class Loaded:
 
 @dataclass
 class _Wanted:
-    """What a parameter must hold after a run: bytes by element, and which elements were written."""
+    """Expected contents of a parameter after a run: bytes by element, and which elements were
+    written.
+    """
 
     values: Any
     written: Any
@@ -176,7 +178,7 @@ class Trial:
     def difference(
         self, loaded: Loaded, values: Mapping[str, int], *, may_write_more: bool = False
     ) -> str | None:
-        """What this kernel does wrong, or None. With `may_write_more` it may write more than is
+        """The first fault of this kernel, or None. With `may_write_more` it may write more than is
         wanted.
         """
         found = self._run(loaded, values, _FILLS[0])

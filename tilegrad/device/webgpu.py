@@ -44,7 +44,7 @@ from tilegrad.target import Target
 
 __all__ = ["WebGPURuntime", "backend"]
 
-# What kernels are shaped for; an adapter may have less, and what it has beyond is not used.
+# Limits that kernels are shaped for; an adapter may have less, and more is not used.
 _MOST_LANES, _MOST_SHARED, _MOST_BUFFERS = 256, 64 << 10, 32
 _HALF, _DOUBLE, _TIMES = "shader-f16", ("shader-f64", "shader-int64"), "timestamp-query"
 _LIMITS = (
@@ -135,7 +135,7 @@ class WebGPURuntime(Runtime):
         if os.getpid() != self._process:
             return
         with self._lock:
-            # What is under way keeps it; what is not yet submitted would miss it.
+            # Submitted work keeps the buffer alive; work that is not yet submitted would miss it.
             self._submit()
             handle.buffer.destroy()
 
@@ -197,14 +197,14 @@ class WebGPURuntime(Runtime):
         """Wait for all launches and copies."""
         with self._lock:
             self._submit()
-            # What is read after all that was submitted waits for it.
+            # A read waits for all that was submitted before.
             self._guarded(self.device.queue.read_buffer, self._record_buffer, 0, _WORD)
 
     # programs
 
     @property
     def identity(self) -> str:
-        """What a kept program depends on beside the source."""
+        """Identity of a cached program beside its source."""
         return f"wgpu {importlib.metadata.version('wgpu')} {', '.join(self.features)}"
 
     def compile(self, source: str) -> bytes:

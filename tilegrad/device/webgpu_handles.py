@@ -1,4 +1,4 @@
-"""What the host holds of a WebGPU device: memory, programs, and what errors say."""
+"""Objects of a WebGPU device on the host: memory, programs, and texts of errors."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __all__ = ["Binding", "WebGPUMemory", "WebGPUProgram", "bindings", "cause_of", "
 
 @dataclass(frozen=True)
 class Binding:
-    """What a kernel binds: the memory of a slot, or of it a slice from the byte `first` to before
+    """A binding of a kernel: the memory of a slot, or a slice of it from the byte `first` to before
     `end`.
     """
 
@@ -41,8 +41,8 @@ def rounded_up(size: int, unit: int) -> int:
 
 
 def bindings(text: str) -> tuple[Binding, ...]:
-    """What the head of a kernel's text says that a launch binds: `0`, `0@first:end`, or `0@first:`
-    for all the rest.
+    """Bindings in the head of a kernel's text: `0`, `0@first:end`, or `0@first:` for all the
+    rest.
     """
     found = []
     for word in text.split():

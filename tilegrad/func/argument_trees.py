@@ -15,8 +15,8 @@ Rebuild = Callable[[Sequence[Any]], Any]
 
 
 def flatten(tree: Any, inside: tuple[int, ...] = ()) -> tuple[list[Any], Rebuild]:
-    """What tuples, lists and dicts hold, in order, and what builds the same of other parts;
-    `inside` are those that `tree` lies in, so that none is in itself.
+    """The leaves of tuples, lists and dicts, in order, and a function that builds the same with
+    other leaves; `inside` are the containers that `tree` lies in, so that none is in itself.
     """
     if isinstance(tree, (dict, tuple, list)):
         if id(tree) in inside:

@@ -46,7 +46,7 @@ def vmap(
     """Function that maps `func` over an axis of its arguments, in one graph and without a loop.
 
     `func` runs once, on tensors that stand for one example: without the mapped axis, and without a
-    value. What it gives has an axis of examples again.
+    value. Its result gets an axis of examples again.
 
     The function raises ShapeError if mapped sizes differ, nothing is mapped, or an op cannot be
     batched; IndexBoundsError for an axis that is not there; DTypeError if `func` gives what is no

@@ -101,7 +101,7 @@ def _standing_for(tensor: Tensor, node: UOp) -> Tensor:
 
 
 def _outer(roots: list[UOp], known: set[UOp], leaves: dict[UOp, UOp]) -> tuple[UOp, ...]:
-    """What the function knew besides its arguments: values of tensors that somebody held."""
+    """Values that the function used besides its arguments: those of tensors that somebody held."""
 
     def is_outer(node: UOp) -> bool:
         return node in known and node not in leaves and not node.is_constant

@@ -88,7 +88,7 @@ def counted(size: Any) -> UOp:
 
 
 class OuterValues:
-    """What all tensors that somebody holds were before a function ran: it may assign to them."""
+    """Values that all living tensors had before a function ran: it may assign to them."""
 
     def __init__(self) -> None:
         self._before: list[tuple[Core, UOp]] = [(tensor, tensor.uop) for tensor in live()]
@@ -168,7 +168,7 @@ class Call:
         return tensor_of(found, tensor, tensor._variables, tensor._requires_grad)
 
     def all_given(self) -> Any:
-        """What the function gave, for the arguments."""
+        """Results of the function for its arguments."""
         nodes = moved([tensor.uop for tensor in self.outputs], self.back)
         return self.rebuild(
             [

@@ -21,7 +21,9 @@ __all__ = ["Function", "FunctionContext"]
 
 
 class FunctionContext:
-    """What `forward` leaves for `backward`: tensors by `save_for_backward`, and any attribute."""
+    """Context of a function: `forward` leaves tensors in it for `backward` by `save_for_backward`,
+    and any attribute.
+    """
 
     saved_tensors: tuple[Any, ...] = ()
     needs_input_grad: tuple[bool, ...] = ()
@@ -54,7 +56,7 @@ def _as_it_is(value: Any) -> Any:
     if not isinstance(value, Tensor):
         return value
     found = value._of(value.uop, value.device, value._variables, value._requires_grad)
-    # What is saved under `no_grad` requires what it required.
+    # A tensor saved under `no_grad` requires a gradient as it did before.
     found._requires_grad, found._is_leaf = value._requires_grad, value._is_leaf
     return found
 
@@ -109,7 +111,7 @@ class Function:
 
     @classmethod
     def apply(cls, *args: Any) -> Any:
-        """What `forward` gives, with the gradient that `backward` gives."""
+        """The result of `forward`, with the gradient that `backward` gives."""
         ctx = FunctionContext()
         ctx.needs_input_grad = tuple(map(cls._wants_gradient, args))
         # A forward may write to its arguments.
@@ -181,7 +183,7 @@ def _spread(
 
 
 class _Rule:
-    """What the author of a function says of its gradient."""
+    """The gradient rule that the author of a function gives."""
 
     def __init__(
         self,
@@ -194,7 +196,7 @@ class _Rule:
     ):
         self._backward, self._name, self._ctx = backward, name, ctx
         self._leaves = leaves
-        # What is known of arguments and outputs, without what they were computed from.
+        # Shapes and dtypes of arguments and outputs, without the nodes they were computed from.
         self._args = [
             (tuple(arg.shape), arg.dtype) if isinstance(arg, Tensor) else None for arg in args
         ]

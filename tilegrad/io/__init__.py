@@ -1,7 +1,7 @@
 """Files: weights in, weights out.
 
 Each loader is a bounded parser of data: it imports nothing, executes nothing, and checks every size
-in a file before it acts on it. What it gives are lazy tensors over the mapped file.
+in a file before it acts on it. Results are lazy tensors over the mapped file.
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ _ENTRY, _LOCAL = b"PK\x01\x02", b"PK\x03\x04"
 _STORED, _DEFLATED = 0, 8
 _ENCRYPTED = 0x1
 _MAX_COMMENT = 0xFFFF
-# What Python's reader of tar headers may raise: it calls itself for headers of headers.
+# Errors that Python's reader of tar headers may raise: it calls itself for headers of headers.
 _TAR_ERRORS = (
     ValueError, OSError, EOFError, OverflowError, LookupError, RecursionError, struct.error,
 )  # fmt: skip
@@ -39,7 +39,7 @@ _ALWAYS = 64 << 20
 
 @dataclass(frozen=True)
 class Member:
-    """What the archive's table says of a member: its header stands at byte `header`, and has the
+    """Entry of a member in the archive's table: its header stands at byte `header`, and has the
     name once more, whose bytes are `raw`.
     """
 

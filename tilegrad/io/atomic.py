@@ -1,8 +1,8 @@
 """Writing a file whole or not at all.
 
 The bytes go to a new file beside the wanted one, reach the disk, and take its name in one step. So
-there is always either the old file or the new one, and an error removes what was half written. What
-a killed process has left is removed by the next writer in the folder, an hour later.
+there is always either the old file or the new one, and an error removes what was half written.
+Files that a killed process has left are removed by the next writer in the folder, an hour later.
 """
 
 from __future__ import annotations

@@ -26,7 +26,9 @@ __all__ = [
 ]  # fmt: skip
 
 Source = str | os.PathLike[str] | Tensor | bytes | bytearray | memoryview
-"""What loaders read: a path, a uint8 tensor with a file's bytes (as `Tensor(path)`), or bytes."""
+"""Sources that loaders read: a path, a uint8 tensor with a file's bytes (as `Tensor(path)`), or
+bytes.
+"""
 
 # NumPy 1's limit for the number of axes, and for each product of sizes what 64 bits hold.
 MAX_AXES = 32
@@ -56,7 +58,7 @@ def map_file(reader: str, path: str | os.PathLike[str]) -> memoryview:
 
 
 def source_of(reader: str, source: Source) -> tuple[str, memoryview]:
-    """What to call a source in messages, and its bytes: a file's, or those that a tensor holds.
+    """Name of a source in messages, and its bytes: a file's, or those that a tensor holds.
 
     Raises DataError if the file cannot be opened.
     """

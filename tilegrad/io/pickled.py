@@ -24,13 +24,13 @@ _MAX_LONG_BYTES = 1024
 _LINE, _MAX_LINE = 64, 4096
 _MAX_KEY = 64
 _PROTOCOL = 5
-# What a call may cost, so that one kept value cannot be copied again and again.
+# Bytes that a call may cost, so that one value in the memo cannot be copied again and again.
 _CALL_BYTES = 32
 _FREE_BYTES = 1 << 20
 
 
 class PickleError(Exception):
-    """What is wrong with a pickle; the reader of the file makes a DataError of it."""
+    """A fault in a pickle; the reader of the file makes a DataError of it."""
 
 
 class Global:
@@ -65,8 +65,8 @@ class Pickled:
 
 
 class Unknown(Pickled):
-    """What a name outside the table would have made: the name, and all that it was given. Nothing
-    of it was looked up or run.
+    """Stands for an object whose name is outside the table: the name, and all that it was given.
+    Nothing of it was looked up or run.
 
     Attributes:
         name: "module.name".
@@ -203,7 +203,7 @@ class _Machine:
         return self.stack[-1]
 
     def items(self) -> list[Any]:
-        """What stands above the last mark."""
+        """Objects above the last mark."""
         stack, at = self.stack, len(self.stack) - 1
         while at >= 0 and stack[at] is not _MARK:
             at -= 1

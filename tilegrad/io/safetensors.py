@@ -87,7 +87,7 @@ class Entry:
 
 @dataclass(frozen=True)
 class _Extent:
-    """What a header says of a tensor, checked: its bytes are `begin` to `end` of the file."""
+    """The checked entry of a tensor in a header: its bytes are `begin` to `end` of the file."""
 
     format: _Format
     shape: tuple[int, ...]

@@ -1,4 +1,5 @@
-"""What a PyTorch file can name, as plain values: storages, tensors, NumPy arrays, containers.
+"""Objects that a PyTorch file can name, as plain values: storages, tensors, NumPy arrays,
+containers.
 
 `PLAIN` says for each name what stands for it; a name outside it is refused, or becomes an `Unknown`
 (`io.pickled`). `Values` makes tensors as views of their storages.
@@ -76,7 +77,7 @@ class Location(NamedTuple):
 
 @dataclass(eq=False)
 class Marks:
-    """What a file says of tensors beside their values, by `id`: whether those that were `trained`
+    """Facts about tensors in a file beside their values, by `id`: whether those that were `trained`
     are parameters, which are `pairs` (real and imaginary parts along a last axis), and the
     locations of all.
     """
@@ -193,7 +194,7 @@ def _byte_array(*given: Any) -> bytearray:
 
 
 def items_of(given: Any = ()) -> list[Any]:
-    """What a list, tuple or set holds; PickleError if it is none."""
+    """Members of a list, tuple or set; PickleError for another object."""
     if type(given) not in (list, tuple, set, frozenset):
         raise PickleError(f"members in a {type(given).__name__}")
     return list(given)
@@ -276,8 +277,8 @@ def _check_bits(more: tuple[Any, ...]) -> None:
 
 
 class Values:
-    """Makes tensors of what a pickle says of them. A legacy file is read twice: the first time, to
-    find its storages, `is_blind` leaves the tensors out.
+    """Makes tensors from their descriptions in a pickle. A legacy file is read twice: the first
+    time, to find its storages, `is_blind` leaves the tensors out.
     """
 
     def __init__(
@@ -307,7 +308,7 @@ class Values:
         return self.finished(value), end
 
     def finished(self, root: Any) -> Any:
-        """The value, with arrays and storages instead of what made them."""
+        """The value, with arrays and storages instead of the objects that stand for them."""
         root = self._final(root)
         stack, seen = [root], set()
         while stack:

@@ -34,8 +34,8 @@ def safe_save(
 ) -> None:
     """Write tensors to a safetensors file, which appears whole or not at all.
 
-    With `shard_bytes`, `path` is an index, `model.safetensors.index.json`, and files of at most so
-    many bytes beside it hold the tensors; the index is written last.
+    With `shard_bytes`, `path` is an index, `model.safetensors.index.json`, and files of at most
+    that size beside it hold the tensors; the index is written last.
 
     Args:
         tensors: tensors by name, of any shapes.

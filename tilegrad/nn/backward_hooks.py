@@ -101,7 +101,7 @@ def call_watched(
     before: Sequence[Callable[..., Any]],
     after: Sequence[Callable[..., Any]],
 ) -> Any:
-    """What `call` gives, with hooks on the gradients of its tensors."""
+    """The result of `call`, with hooks on the gradients of its tensors."""
     inputs: list[Tensor] = []
 
     def own(value: Any) -> Any:

@@ -34,7 +34,7 @@ _WORD = 1 << 64
 
 
 class Checkpoint(NamedTuple):
-    """What `load_checkpoint` gives: the step, and what the user added."""
+    """Result of `load_checkpoint`: the step, and the values that the user added."""
 
     step: int
     extra: Any

@@ -1,4 +1,4 @@
-"""What modules call beside what they compute: hooks on calls, on gradients and on state dicts."""
+"""Hooks of modules: on calls, on gradients and on state dicts."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ class Hookable:
     def register_forward_pre_hook(
         self, hook: Callable[..., Any], *, prepend: bool = False, with_kwargs: bool = False
     ) -> RemovableHandle:
-        """Call hook(module, args) before each call. What it gives, unless None, takes the place of
-        the arguments: a tuple, or one alone. With `with_kwargs` it is hook(module, args, kwargs),
-        and gives both.
+        """Call hook(module, args) before each call. Its result, unless None, takes the place of the
+        arguments: a tuple, or one alone. With `with_kwargs` it is hook(module, args, kwargs), and
+        gives both.
 
         >>> layer = nn.Identity()
         >>> handle = layer.register_forward_pre_hook(lambda module, args: args[0] * 2)
@@ -36,8 +36,8 @@ class Hookable:
     def register_forward_hook(
         self, hook: Callable[..., Any], *, prepend: bool = False, with_kwargs: bool = False
     ) -> RemovableHandle:
-        """Call hook(module, args, output) after each call. What it gives, unless None, takes the
-        place of the output. With `with_kwargs` it is hook(module, args, kwargs, output).
+        """Call hook(module, args, output) after each call. Its result, unless None, takes the place
+        of the output. With `with_kwargs` it is hook(module, args, kwargs, output).
 
         The gradient of a loss with respect to an output that was kept is `loss.gradient(output)`.
 
@@ -53,8 +53,7 @@ class Hookable:
     ) -> RemovableHandle:
         """Call hook(module, grad_input, grad_output) whenever gradients flow through a call of this
         module: tuples of the gradients of its positional float tensors and of its outputs, None
-        where none flows. What it gives, unless None, takes the place of the gradient of an only
-        input.
+        where none flows. Its result, unless None, takes the place of the gradient of an only input.
 
         Hooks run as the graph of the gradient is made: gradients are lazy tensors. The module is
         called on copies of its inputs.
@@ -73,8 +72,8 @@ class Hookable:
     def register_full_backward_pre_hook(
         self, hook: Callable[..., Any], prepend: bool = False
     ) -> RemovableHandle:
-        """Call hook(module, grad_output) before the gradient goes into a call of this module. What
-        it gives, unless None, takes the place of the gradient of an only output.
+        """Call hook(module, grad_output) before the gradient goes into a call of this module. Its
+        result, unless None, takes the place of the gradient of an only output.
 
         >>> layer = nn.Identity()
         >>> handle = layer.register_full_backward_pre_hook(lambda module, grads: (grads[0] * 3,))

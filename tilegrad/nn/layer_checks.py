@@ -1,4 +1,4 @@
-"""What every layer takes, and checks of its arguments and of its input."""
+"""Arguments that every layer takes, and checks of them and of its input."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ __all__ = [
 
 Sizes = int | tuple[int, ...]
 
-# What stands beyond the border, by PyTorch's word and by that of `Tensor.pad`.
+# Padding modes, by PyTorch's word and by that of `Tensor.pad`.
 _MODES = {
     "zeros": "constant",
     "reflect": "reflect",

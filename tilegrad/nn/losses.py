@@ -438,10 +438,10 @@ class CTCLoss(Loss):
             otherwise the loss is infinite.
 
     Shape: log_probs logarithms of probabilities, (T, N, C), or (T, C) of one sequence; targets
-    labels, integers (N, S) of which `target_lengths` count, or all sequences one after another (the
-    sum of `target_lengths`,); input_lengths how many steps of each sequence count, (N,);
-    target_lengths how many labels each sequence has, (N,). The loss is a float number, or (N,) for
-    "none".
+    labels, integers (N, S), the first `target_lengths` of each row, or all sequences one after
+    another (the sum of `target_lengths`,); input_lengths how many steps of each sequence count,
+    (N,); target_lengths how many labels each sequence has, (N,). The loss is a float number, or
+    (N,) for "none".
 
     Raises ShapeError for shapes or lengths that do not fit, DTypeError for labels that are no
     integers, ConfigError for a blank that is no class.

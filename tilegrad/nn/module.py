@@ -87,7 +87,7 @@ class Module(Hookable):
 
     def __init_subclass__(cls, **options: Any):
         super().__init_subclass__(**options)
-        # What the class has without its own methods.
+        # Attributes that the class has without its own methods.
         given: Any = super(cls, cls)
         # A layer computes in `__call__`, and that is its `forward` too. A subclass that gives a new
         # `forward` means it to be what a call runs. But what calls a `forward` that there was, by
@@ -107,7 +107,7 @@ class Module(Hookable):
             if name not in self._reserved and name not in self._own_buffers:
                 del self.__dict__[name]
         if name == "forward":
-            # Of this object alone: its calls look at it, as they do at hooks.
+            # Set on this object alone: its calls look at it, as they do at hooks.
             object.__setattr__(self, "_hooks", self._hooks or Hooks())
         object.__setattr__(self, name, value)
 
@@ -117,7 +117,7 @@ class Module(Hookable):
         return unmarked(self._hooks.run, self.forward, self, args, options)
 
     def forward(self, *args: Any, **options: Any) -> Any:
-        """What a call computes, without the hooks."""
+        """The computation of a call, without the hooks."""
         raise NoForwardError(
             f"{type(self).__name__}: there is no forward to call",
             remedy="define forward(self, ...), or __call__",
@@ -179,7 +179,7 @@ class Module(Hookable):
             yield module
 
     def get_submodule(self, target: str) -> Any:
-        """What stands below this module under a name such as "layers.0"; itself for "".
+        """The module below this one under a name such as "layers.0"; itself for "".
 
         Raises MissingError where there is nothing of that name, or no module.
         """
@@ -440,7 +440,7 @@ class Module(Hookable):
     # print
 
     def extra_repr(self) -> str:
-        """What stands in brackets behind the class: the arguments that are attributes too."""
+        """Text in brackets behind the class: the arguments that are attributes too."""
         return ", ".join(_arguments(self, type(self)))
 
     def __repr__(self) -> str:
@@ -473,7 +473,7 @@ def shown(item: object) -> Iterator[tuple[str, Any]]:
 
 
 def arguments_of(module: Any, kind: type) -> str:
-    """What stands in the brackets of a layer of the class `kind`, or of one below it."""
+    """Text in the brackets of a layer of the class `kind`, or of one below it."""
     return ", ".join(_arguments(module, kind))
 
 

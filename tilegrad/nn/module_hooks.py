@@ -77,7 +77,7 @@ class Hooks:
     def run(
         self, call: Callable[..., Any], module: Any, args: tuple[Any, ...], options: dict[str, Any]
     ) -> Any:
-        """What the module's call gives between its hooks."""
+        """Result of the module's call between its hooks."""
         for function, with_kwargs in list(self._before.values()):
             new = function(module, args, options) if with_kwargs else function(module, args)
             if new is not None and with_kwargs:
@@ -91,13 +91,13 @@ class Hooks:
             [function for function, _ in hooks.values()]
             for hooks in (self._backward_before, self._backward)
         )
-        # The gradients are those of what the caller gets, which a forward hook may have changed.
+        # The gradients are those of the caller's results, which a forward hook may have changed.
         return call_watched(finished, module, args, options, before, after)
 
     def _finished(
         self, call: Callable[..., Any], module: Any, /, *args: Any, **options: Any
     ) -> Any:
-        """What a call gives after the hooks that may change it."""
+        """Result of a call after the hooks that may change it."""
         output = call(*args, **options)
         for function, with_kwargs in list(self._after.values()):
             given = (args, options) if with_kwargs else (args,)

@@ -322,8 +322,8 @@ class LSTM(_Gated):
             arXiv:1402.1128), or 0 for none: then P is `hidden_size`.
         options: `device` and `dtype` of the weights.
 
-    Shape: as `RNN`, with P in the place of hidden_size, but a state is a pair (h, c), of which c
-    (D * num_layers, N, hidden_size).
+    Shape: as `RNN`, with P in the place of hidden_size, but a state is a pair (h, c) with c of
+        shape (D * num_layers, N, hidden_size).
 
     Raises ShapeError for an input or state of another shape, ConfigError for a `proj_size` that is
     not below `hidden_size`.

@@ -46,7 +46,7 @@ class Unflatten(Module):
 
     Args:
         dim: the axis; a negative one counts from the last.
-        unflattened_size: sizes of the new axes, one of which may be -1.
+        unflattened_size: sizes of the new axes; one may be -1.
 
     Shape: (..., n, ...) to (..., *unflattened_size, ...), in the same dtype.
 

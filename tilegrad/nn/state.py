@@ -28,7 +28,7 @@ __all__ = [
     "safe_load_metadata", "safe_save",
 ]  # fmt: skip
 
-# Of tilegrad.io, and loaded when they are first used.
+# Names of tilegrad.io, loaded when they are first used.
 _READERS = ("TensorIO", "gguf_load", "tar_extract", "torch_load", "zip_extract")
 
 
@@ -267,7 +267,8 @@ def _write(pairs: list[tuple[Tensor, Tensor]]) -> None:
     """
     pairs = copy_at_once(pairs)
     if all(value._call is not None and writes.can_wait(tensor, value) for tensor, value in pairs):
-        # What a program computed, as a moving average of parameters: the next run writes it.
+        # A value that a program computed, as a moving average of parameters: the next run writes
+        # it.
         for tensor, value in pairs:
             tensor.assign(value)
         return
@@ -277,7 +278,7 @@ def _write(pairs: list[tuple[Tensor, Tensor]]) -> None:
         value.clone() if value.uop in needing or not is_view(tensor.uop) else value
         for tensor, value in pairs
     ]
-    # What only comes from the host cannot fail, and goes to its place at once.
+    # A value that only comes from the host cannot fail, and is written at once.
     if computed := [value for value in ready if base_of(value.uop).op is not Ops.COPY]:
         Tensor.realize(*computed)
     if ready:

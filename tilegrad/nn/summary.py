@@ -54,7 +54,7 @@ def _rows(name: str, item: Any, depth: int) -> Iterator[tuple[str, int]]:
 
 
 def _counts(model: object) -> tuple[int, int, int]:
-    """Elements of parameters, of state that is never trained, and of what is trained."""
+    """Elements of parameters, of state that is never trained, and of trained tensors."""
     whole = state = trained = 0
     seen: set[int] = set()
     for _, item, _, _, is_state in walk(model):

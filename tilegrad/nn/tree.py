@@ -1,9 +1,10 @@
-"""What a model is made of: the walk over attributes, lists and dicts that all of `nn` shares.
+"""The tensors and layers of a model: the walk over attributes, lists and dicts that all of `nn`
+shares.
 
 A model is any object. A `Module` may say that some of its tensors are state and never trained
-(`_buffer_names`), or stay out of files (`_transient`). What holds its parts otherwise than its
-attributes say has a method `_children_by_name`; a class whose tensors and layers are registered,
-as PyTorch's are, has `_is_registering`.
+(`_buffer_names`), or stay out of files (`_transient`). A class that holds tensors in other ways
+than as attributes has a method `_children_by_name`; one whose tensors and layers are registered, as
+PyTorch's are, has `_is_registering`.
 """
 
 from __future__ import annotations
@@ -39,8 +40,8 @@ Found = tuple[str, Any, Any, str, bool]
 
 
 class Paired:
-    """What is a tensor to its users and holds its numbers in another one: complex numbers, as pairs
-    along a last axis, and the values of sparse tensors.
+    """A tensor to its users that holds its numbers in another one: complex numbers, as pairs along
+    a last axis, and the values of sparse tensors.
     """
 
     pair: Any
@@ -53,7 +54,7 @@ class Paired:
         return bool(self.pair._is_parameter)
 
     def _meets(self, name: str, left: Any) -> Any:
-        """What the method `name` of a tensor gives for this operand."""
+        """Result of the tensor's method `name` for this operand."""
         return NotImplemented
 
 
@@ -90,7 +91,7 @@ def is_tensor(item: object) -> bool:
 
 
 def _role(kind: type) -> int:
-    """What objects of a class are to a walk."""
+    """The role of a class's objects in a walk."""
     if is_tensor_class(kind):
         return _TENSOR
     if hasattr(kind, "buffer_names"):
@@ -111,7 +112,7 @@ def walk(
     `tensors` only what may hold them is given.
     """
     seen: set[int] = set()
-    # What is left to visit, each with the layers above it.
+    # Objects left to visit, each with the layers above it.
     root = _found(prefix.removesuffix("."), obj, None, "")
     stack: list[tuple[Found, tuple[Any, ...]]] = [(root, ())]
     while stack:
@@ -140,12 +141,12 @@ def own_tensors(item: object, prefix: str = "") -> list[Found]:
 
 
 def own_holders(item: object) -> list[Any]:
-    """What is right below an object and may hold tensors."""
+    """Objects right below an object that may hold tensors."""
     return [found[1] for found in _below("", item, True, False)[1]]
 
 
 def _below(name: str, item: Any, transient: bool, tensors: bool) -> tuple[list[Found], list[Found]]:
-    """What is right below an object, in the order in which it is given: tensors among its
+    """Objects right below an object, in the order in which they are given: tensors among its
     attributes, then the rest.
     """
     has_attributes, has_only_attributes, is_registering = _facts_of[type(item)]
@@ -201,8 +202,8 @@ def _is_state(tensor: Any, holder: Any, key: str) -> bool:
 
 
 def children_of(item: object) -> Iterator[tuple[object, Any]]:
-    """What `item` holds, by key, index or attribute; nothing for what cannot hold a weight. A list
-    or a dict that is a module holds what it lists, and then its attributes.
+    """Children of `item`, by key, index or attribute; nothing for an object that cannot hold a
+    weight. A list or a dict that is a module holds what it lists, and then its attributes.
     """
     if not _facts_of[type(item)].is_registering:
         yield from _all_children_of(item)
@@ -283,7 +284,7 @@ def _slots_of(kind: type) -> tuple[str, ...]:
     return tuple([slot for slot in found if slot not in ("__dict__", "__weakref__")])
 
 
-# What an object of a class is to a walk: nothing that holds weights, or one of these.
+# Roles of a class's objects in a walk: holding no weights, or one of these.
 _NOTHING, _TENSOR, _MODULE, _OTHER = range(4)
 _CONTAINERS = (Mapping, list, tuple)
 _PLAIN = frozenset({type(None), bool, int, float, complex, str, bytes})

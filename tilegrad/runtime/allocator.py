@@ -31,7 +31,7 @@ __all__ = ["LRUAllocator", "reaper", "size_class"]
 
 _MIN_BLOCK = 64
 _MAX_STEP = 1 << 20
-# Of each small size class, the most blocks that wait to be handed on without a lock.
+# The most blocks of each small size class that wait to be handed on without a lock.
 _MOST_QUICK = 64
 # Blocks from this size on are worth a look now and then.
 _LARGE = 1 << 24
@@ -56,7 +56,7 @@ class LRUAllocator:
     _small = 1 << 16
 
     describe: ClassVar[Callable[[LRUAllocator], str]] = staticmethod(lambda allocator: "")
-    """What holds the memory, for errors: `engine.run.in_use` knows the user's lines."""
+    """Owners of the memory, for errors: `engine.run.in_use` knows the user's lines."""
 
     on_wait: ClassVar[Callable[[str, float], None]] = staticmethod(lambda device, seconds: None)
     """Is told how long the host has waited for the queue of a device: `engine.run.report`."""
@@ -315,8 +315,8 @@ class _Reaper:
 
 
 def _left(allocator: LRUAllocator, seconds: float) -> int:
-    """What `free_idle` leaves. Of a device that is lost, or that does not answer, blocks stay: who
-    uses it is told, and the memory of the others goes back all the same.
+    """Bytes that `free_idle` leaves. Blocks of a device that is lost, or that does not answer,
+    stay: its users get an error, and the memory of the others is released all the same.
     """
     try:
         return allocator.free_idle(seconds)

@@ -34,7 +34,7 @@ __all__ = ["Buffer", "LRUAllocator", "address_of", "over", "size_class"]
 
 
 class _PyBuffer(ctypes.Structure):
-    """What Python's buffer protocol fills in."""
+    """The structure that Python's buffer protocol fills in."""
 
     _fields_ = (
         ("buf", ctypes.c_void_p),
@@ -75,7 +75,8 @@ class Buffer:
 
     # For who takes memory for a buffer, or gives it another one.
     _lock: ClassVar[Any] = held_at_fork(threading.RLock(), 65)
-    # What few buffers have otherwise is said of the class: a run makes a buffer of each result.
+    # Attributes that few buffers set have defaults on the class: a run makes a buffer of each
+    # result.
     base: Buffer | None = None
     offset = 0
     owner: object = None
@@ -88,7 +89,7 @@ class Buffer:
     _handle: Any = None
     # Size class and handle of memory that goes back with the buffer.
     _block: tuple[int, Any] | None = None
-    # What keeps lent memory, as long as somebody looks at it.
+    # Keeps lent memory, as long as somebody looks at it.
     _holder: Any = None
     # A handle, and the elements there as the host sees them, for who looks at them often.
     elements: tuple[Any, Any] | None = None
@@ -148,7 +149,7 @@ class Buffer:
 
     @property
     def handle(self) -> Any:
-        """What the runtime's `launch` takes; the first use takes the memory."""
+        """The handle that the runtime's `launch` takes; the first use takes the memory."""
         found = self._handle
         return found if found is not None else self._take()
 

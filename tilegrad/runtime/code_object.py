@@ -1,9 +1,10 @@
 """A relocatable object for an AMD GPU becomes the code object that a driver loads.
 
-What a linker would do, for an object of one kernel: sections in memory with addresses, the one
-reference between them (from a kernel's descriptor to its code) filled in, and a table by which the
-loader finds the descriptor. The layout is that of LLVM's "User Guide for AMDGPU Backend", section
-"Code Object": notes, symbols and descriptors are read, code is executed, each on pages of its own.
+It does the work of a linker, for an object of one kernel: sections in memory with addresses, the
+one reference between them (from a kernel's descriptor to its code) filled in, and a table by which
+the loader finds the descriptor. The layout is that of LLVM's "User Guide for AMDGPU Backend",
+section "Code Object": notes, symbols and descriptors are read, code is executed, each on pages of
+its own.
 
     address   ELF header, segments, .note, .dynsym, .hash, .dynstr, .rodata | .text | .dynamic
 
@@ -142,7 +143,7 @@ def _symbol_table(
 
 
 def _dynamic(by_name: Mapping[str, _Section]) -> bytes:
-    """What a loader reads first: where the tables are."""
+    """The table that a loader reads first: where the others are."""
     entries = (
         (4, by_name[".hash"].address),
         (5, by_name[".dynstr"].address),
@@ -252,7 +253,9 @@ def _notes(data: bytes) -> Iterator[tuple[int, int]]:
 
 
 def kernel_facts(data: bytes, name: str) -> dict[str, object]:
-    """What the notes say of the kernel `name`: `.private_segment_fixed_size`, `.vgpr_count`, ..."""
+    """Facts in the notes about the kernel `name`: `.private_segment_fixed_size`, `.vgpr_count`,
+    ...
+    """
     kernels = metadata(data)["amdhsa.kernels"]
     assert isinstance(kernels, list)
     for kernel in kernels:
@@ -304,7 +307,7 @@ class _Unpacking:
 
 
 def loaded_symbols(data: bytes) -> tuple[bytes, dict[str, int]]:
-    """What a code object is in memory, and where its symbols are in there. The one that
+    """The image of a code object in memory, and the positions of its symbols there. The one that
     `code_object` makes needs no relocation.
 
     Raises DataError for a damaged one.

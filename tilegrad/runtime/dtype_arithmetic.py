@@ -1,4 +1,4 @@
-"""What the arithmetic of each dtype gives, to the bit, for programs that run as Python source.
+"""Arithmetic of each dtype, exact to the bit, for programs that run as Python source.
 
 A Python float is a double, which holds every half, bfloat16 and float exactly. A sum, product,
 quotient or square root of such values, computed in double and then rounded, is rounded correctly,

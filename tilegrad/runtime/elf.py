@@ -46,7 +46,7 @@ _ABSOLUTE = 0xFFF1
 _ADDRESS64, _RELATIVE32, _CALL32, _RELATIVE64 = 1, 2, 4, 24
 _INDIRECT32 = frozenset((9, 41, 42))  # through a slot with the address: GOTPCREL, relaxable or not
 
-# What is outside the mapping may lie further than 32 bits reach: a slot holds its address, behind a
+# Symbols outside the mapping may be farther than 32 bits reach: a slot holds the address, behind a
 # jump to it.
 _SLOT = struct.Struct("<QQ")
 _JUMP = int.from_bytes(bytes.fromhex("ff2502000000"), "little")  # jmp *2(%rip)

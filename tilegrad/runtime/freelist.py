@@ -28,7 +28,7 @@ class FreeList:
         raise MemoryError(nbytes)
 
     def give_back(self, start: int, nbytes: int) -> None:
-        """What `take(nbytes)` gave."""
+        """Give back a range that `take(nbytes)` gave."""
         insort(self._free, (start, nbytes + -nbytes % self.align))
         joined: list[tuple[int, int]] = []
         for offset, room in self._free:

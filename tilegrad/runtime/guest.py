@@ -3,9 +3,9 @@ shares with this one.
 
 The memory is a file without a name, mapped here anywhere and over there at `BASE`. A handle is an
 address over there. Code lies in the first part of the file, data in the rest, so a launch is one
-message through a pipe: the address of the kernel, of its arguments, and the number of chunks. What
-answers is a program of a few instructions (`runner_text`), which is compiled like a kernel: no
-compiler, linker or C library of the other processor is needed.
+message through a pipe: the address of the kernel, of its arguments, and the number of chunks. The
+    answers come from a program of a few instructions (`runner_text`), which is compiled like a
+    kernel: no compiler, linker or C library of the other processor is needed.
 
 A kernel that crashes ends the emulator. The memory outlives it, the next launch starts another.
 """
@@ -182,7 +182,7 @@ class GuestMemory:
         return (self._code if is_code else self._data).take(nbytes)
 
     def give_back(self, offset: int, nbytes: int, *, is_code: bool = False) -> None:
-        """What `take` gave; whole pages of it go back to the system."""
+        """Give back a range that `take` gave; whole pages of it go back to the system."""
         first, last = offset + -offset % _PAGE, (offset + nbytes) // _PAGE * _PAGE
         if last > first:
             self.map.madvise(_REMOVE, first, last - first)

@@ -1,4 +1,4 @@
-"""What a launch passes to a kernel whose driver tells nothing of it: a line above its text.
+"""The interface of a kernel whose driver does not report it: a line above its text.
 
     // add: 0 2 | <i | 32 4 1     memory of the slots 0 and 2, one 32-bit integer; blocks of 32x4
 
@@ -33,7 +33,7 @@ class Interface(NamedTuple):
 
     @classmethod
     def read(cls, line: str) -> Interface:
-        """What `heading` wrote."""
+        """The interface that `heading` wrote."""
         name, _, rest = line.removeprefix("// ").partition(":")
         slots, codes, block = (section.split() for section in rest.split("|"))
         return cls(name, tuple(map(int, slots)), tuple(codes), tuple(map(int, block)))

@@ -36,7 +36,7 @@ from tilegrad.runtime.protocol import Dims, Runtime
 
 __all__ = ["REQUESTS", "KfdProgram", "KfdRuntime", "KfdSystem", "Node", "System", "dispatch_packet"]
 
-# Of each ioctl the number, whether the driver writes too, and the structure (linux/kfd_ioctl.h).
+# For each ioctl: the number, whether the driver writes too, and the structure (linux/kfd_ioctl.h).
 REQUESTS: dict[str, tuple[int, bool, struct.Struct]] = {
     "CREATE_QUEUE": (0x02, True, struct.Struct("<4Q6I3Q2I")),
     "DESTROY_QUEUE": (0x03, True, struct.Struct("<2I")),
@@ -70,7 +70,7 @@ _USER_SIGNAL = 1
 
 @dataclass(frozen=True)
 class Node:
-    """What the topology says of a GPU."""
+    """A GPU in the topology."""
 
     gpu_id: int
     render_minor: int
@@ -103,7 +103,7 @@ class Node:
 
 
 class System(Protocol):
-    """What is asked of the operating system."""
+    """Calls of the operating system."""
 
     def open(self, path: str) -> int: ...
 
@@ -274,7 +274,7 @@ class KfdRuntime(Runtime):
         return self._block(nbytes, _OF_GPU)
 
     def free(self, handle: int, nbytes: int) -> None:
-        # What a kernel that does not end may still write stays allocated.
+        # Memory that a kernel that does not end may still write stays allocated.
         if self._is_hung and self._pending():
             return
         self._drain()

@@ -25,7 +25,7 @@ _WORD, _ALIGNMENT = 4, 64
 
 
 class KfdQueue(Protocol):
-    """What launches need of the GPU's queue."""
+    """The GPU's queue, as far as launches need it."""
 
     has_pm4: bool
     signal: int

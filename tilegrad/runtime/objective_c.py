@@ -60,7 +60,7 @@ class ObjectiveC:
         return (found or b"").decode(errors="replace")
 
     def description(self, error: int) -> str:
-        """What an NSError says."""
+        """Text of an NSError."""
         return self.text(self.send(error, "localizedDescription")) if error else ""
 
     def answers(self, receiver: int, selector: str) -> bool:
@@ -70,7 +70,7 @@ class ObjectiveC:
 
     @contextmanager
     def pool(self) -> Iterator[None]:
-        """What is autoreleased inside is given back at the end."""
+        """Objects autoreleased inside are released at the end."""
         pool = self._runtime.objc_autoreleasePoolPush()
         try:
             yield
@@ -78,7 +78,7 @@ class ObjectiveC:
             self._runtime.objc_autoreleasePoolPop(pool)
 
     def send(self, receiver: int, selector: str, *arguments: Any, result: Any = Object) -> Any:
-        """What `receiver` answers to a message; `arguments` are values of ctypes, of the types
+        """The answer of `receiver` to a message; `arguments` are values of ctypes, of the types
         that the method takes. Objects that come are addresses, 0 for nil.
         """
         types = tuple(type(each) for each in arguments)

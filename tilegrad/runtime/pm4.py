@@ -29,7 +29,7 @@ _ARCHITECTURES = frozenset({"gfx900", "gfx906", "gfx908", "gfx90a"})
 
 _DISPATCH_DIRECT, _INDIRECT_BUFFER, _EVENT_WRITE = 0x15, 0x3F, 0x46
 _ACQUIRE_MEM, _SET_SH_REG = 0x58, 0x76
-# Of registers the numbers from the first one that SET_SH_REG writes, 0x2C00.
+# Numbers of registers, from the first one that SET_SH_REG writes, 0x2C00.
 _START_X, _THREADS_X, _PROGRAM, _RESOURCES_1 = 0x204, 0x207, 0x20C, 0x212
 _LIMITS, _SCRATCH, _RESOURCES_3, _USER_DATA = 0x215, 0x218, 0x22D, 0x240
 # DISPATCH_DIRECT: a compute shader, whose blocks are counted from 0.
@@ -62,7 +62,7 @@ def knows(arch: str) -> bool:
 
 @dataclass(frozen=True)
 class KernelDescriptor:
-    """What the 64 bytes beside a kernel's code say.
+    """Contents of the 64 bytes beside a kernel's code.
 
     Attributes:
         entry: bytes from the descriptor to the code.
@@ -124,7 +124,7 @@ def launch_words(
 
 
 def wait_words(is_end: bool) -> list[int]:
-    """What waits for the launches before it, and lets those behind it see what they wrote; at the
+    """Words that wait for the launches before them, and let those behind see their writes; at the
     beginning and the end of an indirect buffer (`is_end`), everyone.
     """
     caches = _OF_ALL if is_end else _OF_LANES

@@ -1,4 +1,4 @@
-"""What a device must offer to run programs: memory, copies, launches.
+"""The protocol of a device that runs programs: memory, copies, launches.
 
 A runtime is the last stage of the data's way. It sees bytes and binaries, never graphs: `load`
 takes what the back end's compiler made, `launch` takes what `load` gave, one handle per slot of the
@@ -50,7 +50,7 @@ class Runtime(Protocol):
         return 0
 
     def in_use(self) -> Mapping[str, str]:
-        """What holds the device's memory, for errors. The allocator sets it."""
+        """Owners of the device's memory, for errors. The allocator sets it."""
         return {}
 
     def with_room(self, call: Callable[[], T]) -> T:
@@ -127,13 +127,13 @@ class Runtime(Protocol):
     ) -> Callable[[Sequence[int]], None] | None:
         """Several launches as one call, if the device has that: of each the program, how many
         handles and variables it takes, and the global size. The function takes all of these, one
-        launch after the other. Of little work, which `is_small`, no other thread is woken.
+        launch after the other. Where there is little work (`is_small`), no other thread is woken.
         """
         return None
 
     def preparation(self) -> Callable[[], None] | None:
-        """What makes the device ready for its first launch, to be called in another thread while
-        the kernels of that launch are made; None where nothing is to do.
+        """Function that makes the device ready for its first launch, to be called in another thread
+        while the kernels of that launch are made; None where there is nothing to do.
         """
         return None
 

@@ -33,7 +33,7 @@ _DONE = object()
 _BARRIER_BYTES = 8
 
 Watch = Callable[["SimtLaunch", Memory], Any]
-"""What a program sees instead of a memory, of a launch and that memory."""
+"""Makes the object that a program sees instead of a memory, for a launch and that memory."""
 
 
 class SimtProgram:
@@ -273,7 +273,7 @@ class SimtLaunch:
             barriers.enter(self.start, lane)
 
     def _meet(self) -> None:
-        """What the lanes did so far is now behind all of them."""
+        """All writes of the lanes so far are now behind a barrier."""
         self.start += self.lane_count + 1
 
     def _apart(self, waiting: Sequence[Any], first: int) -> InternalError:

@@ -147,8 +147,8 @@ class TrackedMemory(Memory):
 
     Every lane between two barriers has a stamp, and stamps only grow. An element that one lane
     writes may be touched by no other before they meet at a barrier, which is what raises `start`;
-    lanes of another block, whose stamps lie below `block_start`, never meet this one's. Of a kernel
-    whose parts overlap, chunks may store what is there already.
+    lanes of another block, whose stamps lie below `block_start`, never meet this one's. Where
+    chunks of a kernel overlap, they may store values that are there already.
     """
 
     __slots__ = (

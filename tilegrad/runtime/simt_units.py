@@ -15,13 +15,13 @@ from tilegrad.target import MatrixUnit
 __all__ = ["Late", "fragments", "multiply"]
 
 
-# What lanes hold of a matrix, by (row, column).
+# Elements of a matrix that lanes hold, by (row, column).
 Elements = dict[tuple[int, int], Any]
 
 
 class Late:
-    """What a matrix unit gives to a lane that has not waited for it: only another unit may add to
-    it.
+    """The result of a matrix unit for a lane that has not waited for it: only another unit may add
+    to it.
     """
 
     __slots__ = ("values",)
@@ -36,7 +36,7 @@ class Late:
 def multiply(
     unit: MatrixUnit, operands: Sequence[Sequence[Any]], functions: dict[str, Any]
 ) -> list[tuple[Any, ...]]:
-    """What a matrix unit gives to each lane for its (a, b, c): products in order of k, each added
+    """Results of a matrix unit for each lane with its (a, b, c): products in order of k, each added
     with one rounding.
     """
     left, right = ([lane[side] for lane in operands] for side in (0, 1))
@@ -99,7 +99,7 @@ def _read(unit: MatrixUnit, value: Any) -> float:
     (bits,) = struct.unpack("<I", struct.pack("<f", value))
     dropped = 23 - unit.digits
     if value - value == 0:
-        # What is less than the normal numbers is cut.
+        # Digits below those of the normal numbers are cut.
         half = 1 << dropped - 1 if bits & 0x7F800000 else 0
         bits = bits + half >> dropped << dropped
     found: float = struct.unpack("<f", struct.pack("<I", bits))[0]
@@ -109,7 +109,7 @@ def _read(unit: MatrixUnit, value: Any) -> float:
 def fragments(
     count: int, is_transposed: bool, rows: Sequence[Sequence[Any]]
 ) -> list[tuple[Any, ...]]:
-    """What each lane holds of `count` matrices of 8 rows, which the lanes give."""
+    """The shares of each lane in `count` matrices of 8 rows, which the lanes give."""
     found = []
     own = len(rows[0]) // 4
     for lane in range(len(rows)):

@@ -1,1 +1,1 @@
-"""What developers of tilegrad give themselves. Nothing here is needed to run a tensor."""
+"""Tools for developers of tilegrad. Nothing here is needed to run a tensor."""

@@ -1,4 +1,4 @@
-"""What the emulator counts of a kernel for a GPU."""
+"""Counts of the emulator for a GPU kernel."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ WARP, SECTOR = 32, 32
 
 @dataclass
 class Counts:
-    """What the watched blocks did.
+    """Counts of the watched blocks.
 
     Attributes:
         blocks: how many were run, of how many that the launch has.

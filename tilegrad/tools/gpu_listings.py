@@ -1,5 +1,5 @@
-"""What NVIDIA's compiler made of a kernel: registers, spills, and the instructions of its innermost
-loop, from the listing of its machine code.
+"""Results of NVIDIA's compiler for a kernel: registers, spills, and the instructions of its
+innermost loop, from the listing of its machine code.
 """
 
 from __future__ import annotations
@@ -30,18 +30,18 @@ _OF_WARP: Mapping[str, Callable[[str], float]] = {
     "QGMMA": lambda shape: int(shape.split("x")[1]) / 4,
     "IGMMA": lambda shape: int(shape.split("x")[1]) / 4,
 }
-# What one lane begins for all of its block: their shapes are in registers.
+# Instructions that one lane begins for all of its block: their shapes are in registers.
 _OF_BLOCK = ("UTCHMMA", "UTCQMMA", "UTCIMMA")
 _UNITS = (*_OF_WARP, *_OF_BLOCK)
 
 
 @dataclass(frozen=True)
 class Compiled:
-    """What NVIDIA's compiler made: registers of a lane, bytes spilled, the instructions of the
+    """Results of NVIDIA's compiler: registers of a lane, bytes spilled, the instructions of the
     innermost loop by name (all of them, where there is no loop), and the products of 16x8x16 that
-    these are for a warp: an `HMMA.16816` is one, a `QMMA.16832` of bytes two, of an
-    `HGMMA.64xNx16` a warp has N / 8, and of one of bytes twice as many. A `UTCHMMA` has all of its
-    block; where all lanes go through the loop, as they meet in it, a warp has its share.
+    these are for a warp: an `HMMA.16816` is one, a `QMMA.16832` of bytes two, of an `HGMMA.64xNx16`
+    a warp has N / 8, and of one of bytes twice as many. A `UTCHMMA` has all of its block; where all
+    lanes go through the loop, as they meet in it, a warp has its share.
     """
 
     registers: int
@@ -56,7 +56,7 @@ class Compiled:
 
 
 def compiled(source: str, arch: str) -> Compiled:
-    """What NVIDIA's compiler makes of a text for `arch`."""
+    """Results of NVIDIA's compiler for a text, compiled for `arch`."""
     cubin = nvrtc.compile_cuda(source, arch, (*CUDARenderer.flags, "--ptxas-options=-v"))
     registers = re.search(r"Used (\d+) registers", cubin.log)
     spilled = re.findall(r"(\d+) bytes spill", cubin.log)
@@ -81,8 +81,8 @@ def _loop_of(
 def innermost(listing: str, of_block: float = 0.0, warps: int = 1) -> tuple[dict[str, int], float]:
     """The instructions of the longest innermost loop, by name, and their products (`Compiled`).
 
-    A loop lies between a label and a branch back to it. Of a loop that the compiler has unrolled as
-    a whole, the instructions between the first wait of the lanes and the last product count. An
+    A loop lies between a label and a branch back to it. For a loop that the compiler has unrolled
+    as a whole, the instructions between the first wait of the lanes and the last product count. An
     instruction that one lane executes for a block of `warps` warps has `of_block` products.
     """
     labels: dict[str, int] = {}
@@ -124,7 +124,7 @@ def _unrolled(names: Sequence[str]) -> tuple[int, int]:
 
 
 def assembled(source: str, arch: str) -> Compiled:
-    """What `ptxas` makes of a text of PTX for `arch`.
+    """Results of `ptxas` for a text of PTX, assembled for `arch`.
 
     Raises CompileError where it is not here.
     """

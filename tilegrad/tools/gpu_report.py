@@ -1,4 +1,4 @@
-"""What can be counted of a GPU kernel without a GPU: `python -m tilegrad gpu-report FILE`.
+"""Counts of a GPU kernel without a GPU: `python -m tilegrad gpu-report FILE`.
 
 The emulator runs some blocks of a kernel and watches its memory. A *request* is what one warp asks
 of memory with one instruction. Global memory answers in sectors of 32 bytes, shared memory through
@@ -60,7 +60,7 @@ class _Watcher:
         self.sizes, self.units = sizes, units
         self.visits: Counter[tuple[Any, ...]] = Counter()
         self.requests: dict[tuple[Any, ...], list[tuple[int, int, int]]] = defaultdict(list)
-        # What matrix units read of shared memory by themselves: whole rows of all banks.
+        # Bytes of shared memory that matrix units read by themselves: whole rows of all banks.
         self.unit_bytes = 0
 
     def watch(self, launch: SimtLaunch, memory: Memory) -> Any:
@@ -293,7 +293,7 @@ def conflicts(accesses: Sequence[tuple[int, int, int]]) -> int:
 
 
 def instructions(program: Sequence[UOp]) -> dict[str, int]:
-    """Instructions that a lane executes, by kind. Of a loop that one lane runs alone, a warp's
+    """Instructions that a lane executes, by kind. For a loop that one lane runs alone, a warp's
     share counts, but all products.
     """
     found: Counter[str] = Counter()

@@ -14,10 +14,10 @@ Each limit is a rate of the hardware, from its maker's papers (`RATES`), and a c
     matrix    products on matrix units
     shared    requests to shared memory and waits for its banks, one a cycle
 
-Nothing of it was measured here. Of buffers that the second-level cache does not hold, it is taken
-to hold what blocks read that run at the same time, two on each multiprocessor, and nothing of
-earlier ones. The model knows no clock that falls with the power drawn, and no registers: it says
-what cannot be beaten, and which limit binds.
+Nothing of it was measured here. Larger buffers are taken to be in that cache only as far as blocks
+that run at the same time read them, two on each multiprocessor, and nothing of earlier ones. The
+model knows no clock that falls with the power drawn, and no registers: it says what cannot be
+beaten, and which limit binds.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ __all__ = ["RATES", "Rates", "Time", "predicted"]
 
 @dataclass(frozen=True)
 class Rates:
-    """What a GPU does in a second, or a multiprocessor in a cycle.
+    """Rates of a GPU in a second, or of a multiprocessor in a cycle.
 
     Attributes:
         name: the product.

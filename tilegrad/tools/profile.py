@@ -62,9 +62,9 @@ class Row:
 def profile(function: Callable[[], Any], runs: int = 3) -> list[Row]:
     """Run `function` `runs` times, and once before to compile it; its kernels, the dearest first.
 
-    It should do the same at each run: a training step does, and trains. What it leaves to be
-    computed, in its results and in the tensors that it assigns to, is computed too, as a captured
-    function does.
+    It should do the same at each run: a training step does, and trains. Values that it leaves to be
+        computed, in its results and in the tensors that it assigns to, are computed too, as a
+        captured function does.
     """
     if runs < 1:
         raise ConfigError(f"profile: runs must be at least 1, not {runs}")

@@ -59,7 +59,7 @@ class Progress:
         done = "=" * (_BAR * number // self.total)
         line = f"[{done:{_BAR}s}] {number}/{self.total} {text} {_clock(now)} <{_clock(left)}"
         if self._is_terminal:
-            # What is longer than the window would wrap, and stay.
+            # Lines longer than the window would wrap, and stay.
             line = line[: shutil.get_terminal_size().columns - 1]
             self._stream.write("\r" + line.ljust(self._width))
             self._width = len(line)

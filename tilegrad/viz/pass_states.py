@@ -96,8 +96,9 @@ def _is_program(value: Any) -> bool:
 def nodes_drawn(nodes: Sequence[UOp], known: set[UOp] | None = None) -> list[dict[str, Any]]:
     """Nodes as the page draws them. A constant stands in the nodes that use it.
 
-    Of a node: its number, its lines, its kind, which decides its colour, the numbers of its sources
-    with their positions, and whether it is new, that is, none of `known` (None: no node is).
+    For each node: its number, its lines, its kind, which decides its colour, the numbers of its
+        sources with their positions, and whether it is new, that is, none of `known` (None: no node
+        is).
     """
     order = [node for node in nodes if node.op is not Ops.CONST or node is nodes[-1]]
     number = {node: position for position, node in enumerate(order)}
@@ -148,8 +149,8 @@ def _text(value: Any, names: dict[UOp, str] | None = None) -> str:
 
 
 def _diff(before: Any, after: Any) -> list[str]:
-    """What differs in the texts of two states, in which a node that is in both has one name: lines
-    that begin with `-`, `+` or a space, and `...` between pieces.
+    """Differences of the texts of two states, where a node that is in both has one name: lines that
+    begin with `-`, `+` or a space, and `...` between pieces.
     """
     names: dict[UOp, str] = {}
     old, new = (_text(value, names).splitlines() for value in (before, after))

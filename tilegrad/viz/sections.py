@@ -26,7 +26,7 @@ from tilegrad.schedule.kernel_items import KernelItems
 __all__ = ["Row", "Section", "in_package", "sections_of"]
 
 _PACKAGE = Path(__file__).parents[1]
-# What makes a pass, by its name.
+# The function or rules of a pass, by its name.
 _HOMES: dict[str, Any] = dict([*GRAPHS, *STEPS, *FINISHING, *LOWERING])
 _HOMES["schedule.index"] = KernelItems.add_kernel
 

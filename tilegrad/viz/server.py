@@ -32,7 +32,7 @@ _FILES = {
 
 
 class Page:
-    """What the page may ask for."""
+    """Requests that the page may make."""
 
     def __init__(self, sections: Sequence[Section]):
         self.sections = sections

@@ -66,7 +66,7 @@ def _tensors(batch: Any, device: str | None) -> Any:
     return Tensor(batch, device=device) if isinstance(batch, np.ndarray) else batch
 
 
-# What a spawned process works with; sent once.
+# Objects that a spawned process works with; sent once.
 _shared: list[Any] = []
 
 

@@ -11,7 +11,7 @@ from tilegrad.tensor.tensor import Tensor
 
 __all__ = ["VonMises"]
 
-# Of the proposals below at most 0.35 are refused, so all of these are in one of 10^8 draws.
+# At most 0.35 of the proposals below are refused, so all of these are in one of 10^8 draws.
 _PROPOSALS = 18
 
 

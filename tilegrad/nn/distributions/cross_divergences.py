@@ -41,7 +41,7 @@ def _where(is_inside: Tensor, found: Tensor) -> Tensor:
     return is_inside.where(found, math.inf)
 
 
-# What holds for the second, by the first's moments.
+# Divergences that hold for the second distribution, from moments of the first.
 
 
 def _to_normal(p: Any, q: Normal) -> Tensor:
@@ -76,7 +76,7 @@ def _to_continuous_bernoulli(p: Any, q: ContinuousBernoulli) -> Tensor:
 
 
 def _mean_log(p: Any) -> Tensor:
-    """The mean of log x over draws of what is positive."""
+    """The mean of log x over draws of a positive distribution."""
     found: Tensor
     if isinstance(p, Beta):
         a, b = p.concentration1, p.concentration0

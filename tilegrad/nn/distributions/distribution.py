@@ -1,4 +1,4 @@
-"""What distributions share: shapes, parameters of one shape, draws, and axes made events."""
+"""Base of all distributions: shapes, parameters of one shape, draws, and axes made events."""
 
 from __future__ import annotations
 

@@ -164,7 +164,7 @@ def register_kl(
 
 _Formulas = dict[tuple[type[Any], type[Any]], Callable[[Any, Any], Tensor]]
 _REGISTERED: _Formulas = {}
-# Of two classes; a factored covariance has a Cholesky factor like any other.
+# Divergences between two classes; a factored covariance has a Cholesky factor like any other.
 _BETWEEN: _Formulas = {
     (LowRankMultivariateNormal, LowRankMultivariateNormal): _kl_multivariate,
     (LowRankMultivariateNormal, MultivariateNormal): _kl_multivariate,
@@ -203,7 +203,7 @@ def kl_divergence(p: Distribution, q: Distribution) -> Tensor:
 
 def _formula_of(first: type[Any], second: type[Any]) -> Callable[[Any, Any], Tensor] | None:
     """The formula of two classes, or of the nearest classes that they are kinds of."""
-    # What is lognormal is normal in the class only.
+    # A lognormal distribution is normal in the class only.
     is_apart = issubclass(first, LogNormal) is not issubclass(second, LogNormal)
     for registered in (_REGISTERED,) if is_apart else (_REGISTERED, _BETWEEN):
         for pair in itertools.product(first.__mro__, second.__mro__):

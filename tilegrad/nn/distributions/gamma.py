@@ -13,8 +13,8 @@ from tilegrad.tensor.tensor import Tensor
 
 __all__ = ["Beta", "Chi2", "Dirichlet", "Gamma", "InverseGamma", "StudentT", "log_beta"]
 
-# Of the proposals below at most one of twenty is refused, so all of these are in less than one of
-# 6 x 10^7 draws.
+# At most one of twenty proposals below is refused, so all of these are in less than one of 6 x 10^7
+# draws.
 _PROPOSALS = 6
 # The smallest draw that a gradient is computed at.
 _TINY = 1e-30

@@ -205,7 +205,7 @@ class CumulativeDistributionTransform(Transform):
 
 
 class IndependentTransform(Transform):
-    """A transform of whose last axes some are one event.
+    """A transform that takes some of the last axes as one event.
 
     Args:
         base_transform: the transform of each number.

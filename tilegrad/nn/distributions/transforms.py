@@ -1,4 +1,4 @@
-"""Functions that can be undone, and distributions of what they make of draws."""
+"""Functions that can be undone, and distributions of transformed draws."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Transform:
         return y
 
     def inv(self, y: Tensor) -> Tensor:
-        """What `y` was made of."""
+        """The x that `y` was made from."""
         x, known = self._last
         return x if known is y and known is not None else self._inverse(y)
 
@@ -64,8 +64,8 @@ class Transform:
         raise NotImplementedError
 
     def event_dims(self) -> tuple[int, int]:
-        """The number of last axes that are one event, of what is taken and of what is given: those
-        that `log_abs_det_jacobian` has no more.
+        """The number of last axes that are one event, before and after the transform: those that
+        `log_abs_det_jacobian` has no more.
         """
         count = getattr(self, "event_dim", None)
         if count is not None:
@@ -75,7 +75,7 @@ class Transform:
         return taken, given
 
     def forward_shape(self, shape: tuple[Any, ...]) -> tuple[Any, ...]:
-        """The shape of what is made of tensors of a shape."""
+        """The shape of results for tensors of a shape."""
         return shape
 
     def __repr__(self) -> str:
@@ -352,7 +352,7 @@ class StickBreakingTransform(Transform):
 
     def _inverse(self, y: Tensor) -> Tensor:
         shares = y[..., :-1]
-        # What is left behind each share, as a sum, not as a difference from 1.
+        # The rest behind each share, as a sum, not as a difference from 1.
         left = y[..., 1:].flip(-1).cumsum(-1).flip(-1)
         return shares.log() - left.log() + _log_shares_left(shares)
 
@@ -369,7 +369,7 @@ def _log_shares_left(x: Tensor) -> Tensor:
 
 
 class TransformedDistribution(Distribution):
-    """Distribution of what transforms make of draws of another.
+    """Distribution of transformed draws of another.
 
     Args:
         base_distribution: the distribution that is drawn.

@@ -1,6 +1,6 @@
 """Connectionist temporal classification: a loss for sequences whose alignment is unknown.
 
-Of all ways to spread the labels over the time steps, with blanks between, the probabilities are
+The probabilities of all ways to spread the labels over the time steps, with blanks between, are
 summed by a recursion over time (Graves et al., "Connectionist Temporal Classification", 2006,
 section 4.1), in logarithms:
 
@@ -47,8 +47,8 @@ def ctc_loss(
 
     Args:
         log_probs: logarithms of probabilities, (T, N, C), or (T, C) of one sequence.
-        targets: labels, integers (N, S) of which `target_lengths` count, or all sequences one after
-            another (the sum of `target_lengths`,).
+        targets: labels, integers (N, S), the first `target_lengths` of each row, or all sequences
+            one after another (the sum of `target_lengths`,).
         input_lengths: how many steps of each sequence count, (N,).
         target_lengths: how many labels each sequence has, (N,).
         blank: the class that stands for no label.

@@ -66,7 +66,7 @@ def embedding(
 
 def _shorten_rows(weight: Tensor, input: Tensor, most: float, order: float) -> None:
     """Write those rows of `weight` that are asked for and are longer than `most` so long."""
-    # What is written needs memory; no gradient flows to it, and a leaf keeps its own.
+    # A table that is written needs memory; no gradient flows to it, and a leaf keeps its own.
     table = weight.realize().detach()
     rows = table[input]
     length = rows.norm(order, -1, keepdim=True)

@@ -230,7 +230,7 @@ def rms_norm(
     """
     axes = _last("rms_norm", input, normalized_shape)
     wide = input.cast(sum_dtype(input.dtype))
-    # Of complex numbers, whose classes are above this one, that of their parts.
+    # Complex numbers, whose classes are above this one, have the precision of their components.
     component = getattr(wide.dtype, "component", wide.dtype)
     least = 2.0 ** -dtypes.finfo(component)[1] if eps is None else eps
     scaled = (wide * (wide.square().mean(axes, keepdim=True) + least).rsqrt()).cast(input.dtype)

@@ -1,9 +1,9 @@
 """Optimizers: rules that move parameters against their gradients.
 
 A step writes the parameters and all state in place, in one schedule, so that they keep their
-memory. What changes from step to step, the learning rate included, is a tensor and not a number in
-a kernel: nothing is compiled again, and a captured step (`jit`) sees the change. State and update
-are computed in at least float32, for half parameters too.
+memory. Values that change from step to step, the learning rate included, are tensors and not
+numbers in a kernel: nothing is compiled again, and a captured step (`jit`) sees the change. State
+and update are computed in at least float32, for half parameters too.
 """
 
 from typing import TYPE_CHECKING

@@ -13,7 +13,8 @@ __all__ = ["Adam", "AdamW", "Moments", "SparseAdam"]
 
 
 class Moments(Optimizer):
-    """What keeps m and v, which begin at 0, and the divisors that make up for that:
+    """Base of optimizers with moments m and v, which begin at 0, and the divisors that make up for
+    that:
 
         m = b1 * m + (1 - b1) * g;    c1 = 1 - b1^t
         v = b2 * v + (1 - b2) * g^2;  c2 = 1 - b2^t

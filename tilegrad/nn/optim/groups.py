@@ -51,7 +51,9 @@ class ParamGroup(dict[str, Any]):
 
 
 def _written_to(current: Any, value: Any) -> Any:
-    """What is held from now on: where that is memory, the same with the value written to it."""
+    """The value from now on: where the current one is memory, the same memory with the value
+    written to it.
+    """
     if not isinstance(current, Tensor) or value is current:
         return value
     if isinstance(value, Tensor):

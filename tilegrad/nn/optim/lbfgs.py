@@ -1,11 +1,11 @@
 """L-BFGS: Newton's direction from the last steps, for smooth losses of whole data.
 
-What is known of the curvature are the last steps s and the changes y of the gradient over them, the
-rows of two matrices of a fixed size. The direction is a sum of those rows and the gradient, whose
+The curvature is described by the last steps s and the changes y of the gradient over them, the rows
+of two matrices of a fixed size. The direction is a sum of those rows and the gradient, whose
 coefficients follow from dot products alone: they are computed on the host, from products of the
-matrices with a vector, so that all iterations run the same few kernels. What an iteration reads is
-computed by four runs: at the new point the loss, the gradient and what decides whether to go on;
-the last step and its curvature; the dot products; the direction.
+matrices with a vector, so that all iterations run the same few kernels. Four runs compute the
+values that an iteration reads: at the new point the loss, the gradient and the tests whether to go
+on; the last step and its curvature; the dot products; the direction.
 
 Nocedal and Wright, "Numerical Optimization" (2006): algorithms 7.4 (two loops), 3.5 and 3.6 (line
 search).
@@ -49,9 +49,8 @@ class Point(NamedTuple):
 
 
 class LBFGS(Optimizer):
-    """L-BFGS (Liu and Nocedal 1989) as PyTorch has it: one `step` is up to `max_iter` iterations,
-    each of which moves all parameters and calls `closure`, which computes the loss anew with its
-    gradients.
+    """L-BFGS (Liu and Nocedal 1989) as PyTorch has it: one `step` has up to `max_iter` iterations;
+    each moves all parameters and calls `closure`, which computes the loss anew with its gradients.
 
     Args:
         max_eval: the most calls of `closure`; 5 / 4 of `max_iter` unless given.
@@ -257,7 +256,7 @@ class LBFGS(Optimizer):
         start_of_line = Point(0.0, trial.loss, slope, trial.gradient, trial.largest)
         found = _strong_wolfe(at, start_of_line, length, least)
         if found.gradient is not trial.gradient:
-            # What is known of the best place is not asked for again.
+            # Loss and gradient at the best point are known and not asked for again.
             move(found.length)
             trial.loss, trial.gradient, trial.largest = found.loss, found.gradient, found.largest
         return found.length
@@ -310,7 +309,7 @@ class _History:
         self._size = size
         self._rows: list[Tensor] = []
         self._order: list[int] = []
-        # Of row i of s with row j of y, and of y with y.
+        # Products of row i of s with row j of y, and of y with y.
         self._sy = np.zeros((size, size))
         self._yy = np.zeros((size, size))
 
@@ -347,7 +346,7 @@ class _History:
         return found
 
     def saved(self, like: Tensor) -> dict[str, Any]:
-        """What is kept, oldest first, by PyTorch's names; numbers in the dtype of `like`."""
+        """The state, oldest first, by PyTorch's names; numbers in the dtype of `like`."""
         order, squares = self._order, np.diagonal(self._sy)
         scale = squares[order[-1]] / self._yy[order[-1], order[-1]] if order else 1.0
 

@@ -1,4 +1,4 @@
-"""What all optimizers share: groups of parameters, the learning rate as memory, the step, and the
+"""Base of all optimizers: groups of parameters, the learning rate as memory, the step, and the
 state by PyTorch's names.
 """
 
@@ -77,7 +77,7 @@ class Optimizer(OptimizerArguments):
         self.params: list[Tensor] = []
         self.buffers: list[Tensor] = []
         self._group_of: list[int] = []
-        # What parameters count with that have had the same steps, as tensors; for each of these the
+        # Step counts, as tensors, of parameters that have had the same steps; for each of these the
         # group, and for each parameter the position of its own. A group begins with one.
         self._counts: list[dict[str, Tensor]] = []
         self._group_of_counts: list[int] = []
@@ -187,7 +187,7 @@ class Optimizer(OptimizerArguments):
         tensor.requires_grad = True
 
     def _beside(self) -> Iterable[Tensor]:
-        """What is computed with each step, beside what the step writes."""
+        """Tensors that are computed with each step, beside those that the step writes."""
         return self.buffers
 
     def _check(self, group: ParamGroup) -> None:
@@ -218,7 +218,7 @@ class Optimizer(OptimizerArguments):
         return self._param_groups[self._group_of[index]][name]
 
     def _count(self, index: int, name: str, like: Tensor) -> Tensor:
-        """What parameter number `index` counts with, to be computed with `like`."""
+        """The step count `name` of parameter number `index`, to be computed with `like`."""
         count = self._counts[self._counts_of[index]][name]
         return _alongside(count, like)
 
@@ -382,8 +382,8 @@ class Optimizer(OptimizerArguments):
     # state
 
     def _children_by_name(self) -> Iterator[tuple[str, object]]:
-        """What `nn.state` finds: the rate and the counts, as lists where there are several of them;
-        then parameters and their state.
+        """Tensors for `nn.state`: the rate and the counts, as lists where there are several of
+        them; then parameters and their state.
         """
         for several in (self._param_groups, self._counts):
             names = {"lr"} if several is self._param_groups else dict.fromkeys(chain(*several))
@@ -424,8 +424,8 @@ class Optimizer(OptimizerArguments):
         }
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        """Take over the options and the state of `state_dict`, of this form, by PyTorch too. What
-        it lacks begins anew.
+        """Take over the options and the state of `state_dict`, of this form, by PyTorch too.
+        Missing state begins anew.
 
         Raises DataError for other groups or numbers of parameters, ShapeError for state of another
         shape; nothing is written then.

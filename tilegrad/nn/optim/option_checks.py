@@ -1,4 +1,4 @@
-"""What optimizers refuse of their arguments, in words that name the optimizer."""
+"""Checks of optimizers' arguments, in words that name the optimizer."""
 
 from __future__ import annotations
 

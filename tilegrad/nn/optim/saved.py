@@ -16,7 +16,7 @@ __all__ = ["Saved"]
 
 class Saved:
     """A state dict {"state": {number: {name: tensor}}, "param_groups": [{option: value}]} for an
-    optimizer with groups of so many parameters.
+    optimizer with groups of the given sizes.
 
     Raises DataError unless it has that form and those sizes.
     """

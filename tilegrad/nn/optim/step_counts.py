@@ -23,7 +23,7 @@ def begin(optimizer: Any, at: int, step: int = 0) -> int:
         for name, value in optimizer._counts_at(group, step).items()
     })  # fmt: skip
     optimizer._group_of_counts.append(at)
-    # What is a constant so far becomes memory with the next step.
+    # A count that is a constant so far becomes memory with the next step.
     optimizer._is_settled = False
     return len(optimizer._counts) - 1
 

@@ -1,10 +1,10 @@
 """The update of a parameter and its state as one call.
 
 An optimizer calls some twenty methods for each parameter, and each call takes longer than a small
-parameter takes to move. What they make of one parameter is recorded on stand-ins once
-for each shape and each set of options, and is a template from then on (`tensor.calls.recorded`):
-the parameter and each tensor of its state take one result of it after the next run. So do the
-numbers that parameters count with.
+parameter takes to move. Their result for one parameter is recorded on stand-ins once for each shape
+and each set of options, and is a template from then on (`tensor.calls.recorded`): the parameter and
+each tensor of its state take one result of it after the next run. So do the numbers that parameters
+count with.
 """
 
 from __future__ import annotations
@@ -41,15 +41,16 @@ class _Update(NamedTuple):
 
 
 class _Reads(NamedTuple):
-    """What an update reads: a parameter, its gradient, its state, and what its group has in memory;
-    and the options that are no tensors.
+    """Inputs of an update: a parameter, its gradient, its state, and the memory of its group; and
+    the options that are no tensors.
     """
 
     operands: list[Any]
     options: tuple[Any, ...]
 
 
-# By the number of a group and of what its parameters count with, what all of them read.
+# The inputs that all parameters of a group and of a set of step counts share, by the numbers of the
+# two.
 KnownReads = dict[tuple[int, int], _Reads]
 # By signature; of an update that is no template, one without results.
 _updates: Recent[tuple[Any, ...], _Update] = Recent(lambda: 1024)
@@ -72,7 +73,7 @@ def move_together(optimizer: Any, index: int, known: KnownReads) -> list[Tensor]
 
 
 def advance_together(optimizer: Any, number: int) -> list[Tensor] | None:
-    """The same of what parameters count with, number `number` of these."""
+    """The same for the step counts number `number`."""
     counts = optimizer._counts[number]
     if not counts or not writes.assignments_wait():
         return None
@@ -194,7 +195,7 @@ def _recorded_update(optimizer: Any, index: int, operands: Sequence[Any]) -> _Up
 
 
 def _recorded_advance(optimizer: Any, number: int, operands: Sequence[Any]) -> _Update | None:
-    """What parameters count with, moved, as a template over `operands`; None if it is none."""
+    """The step counts of parameters, moved, as a template over `operands`; None if it is none."""
     taken: list[int] = []
     group = optimizer._param_groups[optimizer._group_of_counts[number]]
     counts = optimizer._counts[number]
@@ -225,7 +226,7 @@ def _written_nodes(written: Sequence[tuple[int, Any]], stored: Mapping[UOp, UOp]
 
 
 def _as_update(method: Any, operands: Sequence[Any], taken: Sequence[int]) -> _Update | None:
-    """What `method` makes of stand-ins as an update, whose results go to the operands numbered
+    """The update that `method` makes on stand-ins, whose results go to the operands numbered
     `taken`; None if it is no template.
     """
     with nothing_noted():

@@ -67,7 +67,7 @@ class SequentialLR(LRScheduler):
         return result
 
     def _others(self, t: Tensor) -> list[tuple[Tensor, Tensor]]:
-        # What a scheduler moves stays as it is while others run.
+        # Tensors that a scheduler moves stay as they are while others run.
         written: dict[int, tuple[Tensor, Tensor]] = {}
         bounds = zip((0, *self.milestones), (*self.milestones, math.inf))
         for each, own, (start, end) in zip(self.schedulers, self._times(t), bounds):
@@ -122,6 +122,6 @@ class ChainedScheduler(LRScheduler):
         return result
 
     def _others(self, t: Tensor) -> list[tuple[Tensor, Tensor]]:
-        # Of two that move one thing the last counts.
+        # Where two move one tensor, the last counts.
         found = [pair for each in self.schedulers for pair in each._others(t)]
         return list({id(memory): (memory, new) for memory, new in found}.values())

@@ -70,7 +70,7 @@ class CosineAnnealingWarmRestarts(LRScheduler):
 
 
 class _MomentumCycle(LRScheduler):
-    """What moves momentum, or the first of the betas, against the rate."""
+    """Moves momentum, or the first of the betas, against the rate."""
 
     # The memory of each group's momentum; none where momentum stays as it is.
     _momenta: list[Tensor]

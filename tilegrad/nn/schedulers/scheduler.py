@@ -1,4 +1,4 @@
-"""What schedulers share: a count on the device, and the rates that are written from it."""
+"""Base of schedulers: a count on the device, and the rates that are written from it."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ class LRScheduler:
         return [self._rate(t, base) for base in self.base_lrs]
 
     def _others(self, t: Tensor) -> list[tuple[Tensor, Tensor]]:
-        """What else is written for step t: memory, and its new value."""
+        """Other memory that is written for step t, and its new value."""
         return []
 
     def _rate(self, t: Tensor, base: float) -> Tensor:

@@ -1,4 +1,4 @@
-"""What is done to models as they are: to all gradients or parameters at once, to one weight, to
+"""Operations on models as they are: on all gradients or parameters at once, on one weight, on
 sequences of several lengths.
 """
 

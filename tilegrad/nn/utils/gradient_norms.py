@@ -1,4 +1,4 @@
-"""What is done to all gradients at once: their norm, and limits."""
+"""Operations on all gradients at once: their norm, and limits."""
 
 from __future__ import annotations
 

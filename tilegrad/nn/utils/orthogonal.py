@@ -21,10 +21,10 @@ class Orthogonal(Module):
     """A matrix with orthonormal columns, or rows if it has fewer rows than columns, of a matrix
     that may have any values.
 
-    Of the skew part A of what is trained, `matrix_exp` takes exp(A) and `cayley` takes
-    (I - A/2)^-1 (I + A/2); both are orthogonal. `householder` takes the product of the reflections
-    whose vectors are below the diagonal, in LAPACK's storage, and of the signs on the diagonal.
-    With `use_trivialization` these stand behind `base`, the weight as it was assigned, and what is
+    For the skew part A of the trained matrix, `matrix_exp` takes exp(A) and `cayley` takes (I -
+    A/2)^-1 (I + A/2); both are orthogonal. `householder` takes the product of the reflections whose
+    vectors are below the diagonal, in LAPACK's storage, and of the signs on the diagonal. With
+    `use_trivialization` these stand behind `base`, the weight as it was assigned, and what is
     trained begins at -I, whose map is I (Lezcano-Casado, "Trivializations for gradient-based
     optimization on manifolds", 2019).
     """
@@ -62,7 +62,8 @@ class Orthogonal(Module):
         return made[..., :columns]
 
     def right_inverse(self, weight: Tensor) -> Tensor:
-        """What gives `weight`, or the matrix with orthonormal columns that its QR factors have.
+        """The trained matrix that gives `weight`, or the matrix with orthonormal columns that its
+        QR factors have.
 
         Raises ConfigError where the maps of skew matrices have no base.
         """

@@ -1,5 +1,4 @@
-"""Weights that are computed from others: what a module reads as `weight` is a function of what is
-trained.
+"""Weights that are computed from others: a module's `weight` is a function of trained tensors.
 
 A parametrized module is of a class of its own, on which the attribute is a property; the trained
 tensors are below `module.parametrizations`, by PyTorch's names.
@@ -24,7 +23,7 @@ __all__ = [
 ]  # fmt: skip
 
 
-# What was computed in the block of `cached`.
+# Weights that were computed in the block of `cached`.
 _cached: ContextVar[dict[Any, Tensor] | None] = ContextVar("cached", default=None)
 
 
@@ -136,10 +135,12 @@ def _numbered(name: str, tensors: Any) -> list[tuple[str, Tensor]]:
 def register_parametrization(
     module: Any, tensor_name: str, parametrization: Any, *, unsafe: bool = False
 ) -> Any:
-    """Let `module` read its tensor `tensor_name` as `parametrization` makes it of what is trained;
-    gives the module. With a method `right_inverse` the parametrization says what is trained at
-    first, one tensor or a tuple, otherwise that is the tensor as it was. Further ones are applied
-    behind. `unsafe`, of PyTorch, is taken and does nothing: a result may have any shape.
+    """Let `module` read its tensor `tensor_name` as `parametrization` of a trained tensor; gives
+    the module. With a method `right_inverse` the parametrization gives the trained tensors at
+    first, one tensor or a tuple, otherwise that is the tensor as it was. With a method
+    `right_inverse` the parametrization says what is trained at first, one tensor or a tuple,
+    otherwise that is the tensor as it was. Further ones are applied behind. `unsafe`, of PyTorch,
+    is taken and does nothing: a result may have any shape.
 
     Raises ConfigError where there is no such tensor.
 

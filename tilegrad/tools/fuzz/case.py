@@ -20,7 +20,7 @@ __all__ = ["Case", "Programmed", "drawn_case"]
 
 
 class Case(Protocol):
-    """What is run, and made small where it fails."""
+    """A program to run, and to make smaller where it fails."""
 
     def lines(self, mode: str) -> list[str]:
         """A file that fails. Raises ValueError for what is no case."""

@@ -63,7 +63,7 @@ def _array(shape: tuple[int, ...]) -> Any:
 
 
 def _moved(array: Any, move: Move) -> Any:
-    """What NumPy makes of a move; 0 is padding."""
+    """NumPy's result of a move; 0 is padding."""
     import numpy as np
 
     name, arg = move

@@ -15,14 +15,14 @@ __all__ = [
     "recurring_integer",
 ]
 
-# What somebody multiplies by: kernels have special cases for some of these, others are no floats.
+# Factors of products: kernels have special cases for some of these, others are no floats.
 _FACTORS = (
     "0", "1", "-1", "2", "3", "0.0", "-0.0", "1.0", "-1.0", "2.0", "0.5", "-1.5", "0.1", "1.25",
     "True", "False", "0.75", "-0.25", "0.25", "0.2", "1 / 3", "6",
 )  # fmt: skip
 # Numbers that are nothing to anybody, which are variables of kernels once they change.
 _ORDINARY = ("0.3", "0.7", "-1.7", "1.1", "0.9", "0.45", "-0.6", "1.3", "3", "5", "-2")
-# What a method may have as a constant of its own, between others.
+# Constants that a method may have of its own, between others.
 _MIXED = (
     "(0.3, 0.25)[k % 5 // 4]",
     "(0.1, 0.7, 0.75)[k % 3]",

@@ -37,7 +37,7 @@ _STATES = [name for name in NAMES if name[1:].isdigit()]
 _WRITTEN = ("s0", "s0", "s2", "s3", "m0", "s1")
 # While a loop is drawn some of its steps are enough.
 _SAMPLED = 5
-# What a short loop picks of memory, and what it computes with that.
+# Statements of a short loop that pick from memory, and their use.
 _PICKS = (
     "row", "column", "slice", "slice_and_length", "first", "columns", "transposed", "element",
     "some_rows", "last",
@@ -50,7 +50,7 @@ _PAIRS = [
     kind for kind in STATEMENTS.values()
     if len(kind.takes) == 2 and "f" in kind.takes[0] and not (kind.is_write or kind.changes)
 ]  # fmt: skip
-# What most loops have.
+# Statements of most loops.
 _COMMON = (
     "new", "new_of_one_size", "row", "slice", "sum", "product", "times", "beside_mean",
     "captured_view_of_what_changes",
@@ -147,7 +147,7 @@ def _drawn_short(chance: random.Random) -> Loop | None:
     states = _few_states(chance, kinds)
     loop = Loop((), (), (), chance.choice((16, 24, 32, 40)))
     within = chance.choices(("", "function", "interleaved"), (0.7, 0.15, 0.15))[0]
-    # What is given is made or picked before anything is computed with it.
+    # Given values are made or picked before anything is computed with them.
     first = [*_SOURCES, *[STATEMENTS[name] for name in _PICKS]]
     loop = _grown(chance, loop, numbers, states, first, chance.choice((0, 1, 1, 2, 2)), 1)
     made = [each.target for each in loop.statements]
@@ -195,7 +195,7 @@ def _with_twin(chance: random.Random, loop: Loop) -> Loop:
 
 
 def _few_kinds(chance: random.Random) -> list[StatementKind]:
-    """What a short loop computes."""
+    """Statements of a short loop."""
     if chance.random() < 0.75:
         return of_a_theme(chance)
     kinds = chance.sample(list(STATEMENTS.values()), chance.choice((1, 2, 3)))
@@ -205,7 +205,7 @@ def _few_kinds(chance: random.Random) -> list[StatementKind]:
 
 
 def _few_states(chance: random.Random, kinds: Sequence[StatementKind]) -> list[str]:
-    """What is there before the first step: what the statements need, and others."""
+    """Values before the first step: those that the statements need, and others."""
     states = chance.sample(_STATES, chance.choice((0, 1, 1)))
     if chance.random() < 0.15:
         # Two of one shape.
@@ -314,7 +314,9 @@ def _suit(kind: StatementKind, first: Seen, other: Seen) -> bool:
 
 
 def _reads(chance: random.Random, loop: Loop) -> tuple[Read, ...]:
-    """What is read: what nothing else takes, states, and a few others, in any order."""
+    """Names that are read: values that nothing else takes, states, and a few others, in any
+    order.
+    """
     taken = {name for each in loop.statements for name in each.args}
     made = list(dict.fromkeys([each.target for each in loop.statements]))
     found = [name for name in made if name not in taken or name in NAMES]

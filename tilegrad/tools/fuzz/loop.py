@@ -47,7 +47,7 @@ class Child:
         self.lock = threading.Lock()
 
     def failure(self, question: Sequence[str] | int) -> str | None:
-        """What goes wrong with a script, or with the case of a seed, in a line."""
+        """The fault of a script, or of the case of a seed, in a line; None if there is none."""
         if self._asked >= _MOST_CASES:
             self.close()
         process = self._process or self._start()
@@ -73,7 +73,7 @@ class Child:
     def _start(self) -> subprocess.Popen[str]:
         self._asked = 0
         # The package of this process, or the one that the environment names; not what stands in the
-        # current folder. What else the path of this process has stays.
+        # current folder. Other entries in the path of this process stay.
         more = filter(None, [os.environ.get("PYTHONPATH")])
         paths = {"PYTHONPATH": os.pathsep.join([str(Path(tilegrad.__file__).parents[1]), *more])}
         self._process = subprocess.Popen(
@@ -110,7 +110,7 @@ class Found:
 
 @dataclass
 class _Run:
-    """What the threads of a run share."""
+    """State that the threads of a run share."""
 
     folder: Path
     say: Callable[[str], None]

@@ -2,8 +2,8 @@
 """Cases of another form: eager loops with a state, whose lengths, positions, numbers and branches
 change from step to step.
 
-What a loop did once is remembered for the next step: templates of calls, segments of calls, plans
-for ranges of sizes, numbers that became variables. A mistake there shows only after steps that are
+State of one step is remembered for the next: templates of calls, segments of calls, plans for
+ranges of sizes, numbers that became variables. A mistake there shows only after steps that are
 alike, in one that differs. So the body of a loop is a few statements, and all that a statement may
 see changes in patterns of its own. Each statement is written twice, with tensors and with NumPy in
 float64, and what NumPy's line gives is compared at every step.
@@ -25,7 +25,7 @@ from tilegrad.tools.fuzz.statements import BOUND, STATEMENTS, Seen
 __all__ = ["NAMES", "Loop", "Read", "Statement", "Steps", "allowed_errors", "is_capturable"]
 
 _DATA = "data = lambda k, shape, more=0: (np.random.default_rng(k * 64 + more).integers(-16, 17, shape) / 8).astype('f4')"
-# What is there before the first step: the lines with tensors and with NumPy.
+# State before the first step: the lines with tensors and with NumPy.
 _SETUP = {
     "m0": ("m0 = Tensor(data(900, (70, 4))).realize()", "M0 = data(900, (70, 4)).astype('f8')"),
     "m1": ("m1 = Tensor(data(901, (5, 60))).realize().T", "M1 = data(901, (5, 60)).T.astype('f8')"),
@@ -83,7 +83,7 @@ _MOST_ELEMENTS = 3000
 # Rounding of each value, relative to it, in the runs that say how far errors grow.
 _ROUNDING = 2.0**-22
 _MOST_ERROR = 0.01
-# What a captured function cannot have: the step, what is read or random, an optimizer.
+# Names that a captured function cannot have: the step, reads, random numbers, an optimizer.
 _NOT_CAPTURED = re.compile(r"\bk\b|item\(|numpy\(|np\.|data\(|0625\]|drawn|kept|rand|o0|realize")
 
 
@@ -388,7 +388,7 @@ class Steps:
         kinds.add("p" if name == "p0" else dtype.kind if dtype is not None else "?")
 
     def of(self, name: str) -> Seen | None:
-        """What a value was; None if that was of several kinds."""
+        """The kind and shapes of a value; None if it was of several kinds."""
         shapes, kinds = self.seen[name]
         if len(kinds) != 1:
             return None

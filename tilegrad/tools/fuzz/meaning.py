@@ -1,4 +1,4 @@
-"""What a program means: the value of each step in NumPy, and how far float32 may be from it."""
+"""The meaning of a program: the value of each step in NumPy, and how far float32 may be from it."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def step_value(
     if made.is_write:
         of = roots(steps[: number + 1], [*VIEW_NAMES, *WRITE_NAMES])
         for other, root in zip(values, of):
-            # What is written is rounded in all values of that memory.
+            # A write is rounded in all values of that memory.
             other.error = max(other.error, value.error) if root == of[number] else other.error
     if not 0 < value.array.size <= most_elements:
         raise ValueError("too many elements, or none")
@@ -182,7 +182,7 @@ def _gradient(steps: Sequence[Step], number: int, values: Sequence[Value], call:
     used = needed_steps(Program(tuple(steps[:number]), (target,)), VIEW_NAMES, WRITE_NAMES)
 
     def values_at(moved: Any) -> list[Any]:
-        """What the target is computed from, and last its weighted sum."""
+        """The values that the target is computed from, and last its weighted sum."""
         arrays = _forward(steps[:number], call, at, moved)
         total = np.array((arrays[target].ravel() * weights).sum())
         return [*[arrays[each].astype("f8") for each in sorted(used)], total]
@@ -193,7 +193,7 @@ def _gradient(steps: Sequence[Step], number: int, values: Sequence[Value], call:
         step = np.zeros(start.size)
         step[each] = _H
         sides = [values_at(start + sign * step.reshape(start.shape)) for sign in (1, -1)]
-        # Of every value on the way: kinks of two of them may cancel each other in the sum.
+        # Every value on the way is compared: kinks of two of them may cancel each other in the sum.
         for high, here, low in zip(sides[0], middle, sides[1]):
             above, below = (np.where(high == here, 0.0, high - here) / _H,
                             np.where(here == low, 0.0, here - low) / _H)  # fmt: skip

@@ -15,7 +15,7 @@ __all__ = ["failure"]
 
 
 def failure(lines: Sequence[str]) -> str | None:
-    """What goes wrong when the lines run here, in a line; None if nothing does."""
+    """The fault of the lines when they run here, in a line; None if there is none."""
     try:
         exec(compile("\n".join(lines), "<program>", "exec"), {"__name__": "program"})
     except AssertionError as error:

@@ -55,7 +55,7 @@ def _without(program: Program, number: int, arg: int) -> Program:
         return arg if each == number else each
 
     steps = [
-        # What stood for a write is no step any more: it stays a copy of its operand's name.
+        # A write is replaced by a copy of its operand's name.
         replace(step, args=tuple([other(each) for each in step.args]))
         for step in program.steps
     ]

@@ -11,7 +11,8 @@ from tilegrad.tools.fuzz.modes import MODES
 
 __all__ = ["Draws", "Long", "drawn_draws", "drawn_long"]
 
-# Of x along an axis: a line of tilegrad, the same in NumPy, and what the error is a share of.
+# Functions of x along an axis: a line of tilegrad, the same in NumPy, and the value that the error
+# is a share of.
 _LONG = {
     "sum": ("t.sum({axis})", "x.sum({axis})", "abs(x).sum({axis})"),
     "mean": ("t.mean({axis})", "x.mean({axis})", "abs(x).mean({axis})"),
@@ -97,7 +98,7 @@ class Draws:
     seed: int
 
     def lines(self, mode: str) -> list[str]:
-        """A file that fails. What the numbers are without `jit`, other instructions look at."""
+        """A file that fails. Other instructions look at the numbers without `jit`."""
         switches = MODES[mode].switches
         lines = [f"import os; os.environ.update({switches})"] if switches else []
         return [

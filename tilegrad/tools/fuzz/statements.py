@@ -22,7 +22,7 @@ _LONGEST, _VERY_LONG = 24, 300
 
 @dataclass(frozen=True)
 class Seen:
-    """What a value was in all steps: its shapes, and the kind of its dtype.
+    """A value over all steps: its shapes, and the kind of its dtype.
 
     Attributes:
         name: what the loop calls it.
@@ -350,7 +350,7 @@ _ROWS = [
     StatementKind("both_halves", ("f",), "(lambda x, y: x.sum(0) + y.sum(0) * 2)(*{a}.chunk(2))", "(lambda n: {a}[:n].sum(0) + {a}[n:].sum(0) * 2)(-(-{a}.shape[0] // 2))", lambda chance, numbers, given: () if given[0].ndim > 0 and given[0].least() > 1 else None),
     StatementKind("top", ("f",), "(lambda found: found[0] * 2 + found[1] * 0)({a}.topk(2, dim=0))", "np.sort({a}, 0)[::-1][:2] * 2", lambda chance, numbers, given: () if given[0].ndim > 0 and given[0].least() > 1 else None),
     StatementKind("repeated", ("f", "f"), "(lambda x: [x := x * 0.5 + {b} for _ in range({p})][-1])({a})", "", lambda chance, numbers, given: (numbers.integer(1, 5),), is_alike=True, weight=2),
-    # What waits is computed in the middle of a step.
+    # Pending values are computed in the middle of a step.
     StatementKind("realized", (_ANY,), "{a}.realize()", "{a}"),
     StatementKind("rarely_read", (_ANY,), "({a}.numpy(), {a})[1] if k % 7 == 3 else {a}", "{a}"),
     StatementKind("times_item", ("f", "f"), "{a} * {b}.mean().item()", "{a} * float({b}.mean())", weight=2),
@@ -422,7 +422,8 @@ _ROWS = [
     StatementKind("gradient_beside_none", ("p", "f"), "(no_grad()(lambda: ({a} * {b}).tanh().sum())(), ({a} * {b}).tanh().sum().gradient({a})[0].detach())[1]", "({b} / np.cosh({a} * {b}) ** 2).reshape(-1, 4).sum(0)", lambda chance, numbers, given: () if given[1].ndim > 0 and {shape[-1] for shape in given[1].shapes} == {4} else None),
     StatementKind("gradients_added", ("p", "f"), "(o0.zero_grad(set_to_none=bool({p})), ({a} * {b}).sum().backward(), ({a} * {b}).sin().sum().backward(), {a}.grad.detach() * 1)[3]", "({b} * (1 + np.cos({a} * {b}))).reshape(-1, 4).sum(0)", lambda chance, numbers, given: (numbers.integer(0, 1),) if given[1].ndim > 0 and {shape[-1] for shape in given[1].shapes} == {4} else None, weight=2),
 ]  # fmt: skip
-# What meets memory that others look at, what is computed in the middle of a step, and gradients.
+# Statements with memory that others look at, with values computed in the middle of a step, and with
+# gradients.
 STATEFUL = tuple([
     kind for kind in _ROWS
     if kind.is_write or kind.changes or "p" in kind.takes

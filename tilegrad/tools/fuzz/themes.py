@@ -50,7 +50,7 @@ THEMES: dict[str, tuple[str, ...]] = {
     "gradients": (
         *_names("gradient", "predict"), "train", "product", "times", "row", "sum", "either",
     ),
-    # What waits is computed in the middle of a step.
+    # Pending values are computed in the middle of a step.
     "reads": (
         *_names("times_item", "realized", "rarely", "counted", "error", "branch"), "average",
         "times_element", "set_number", "product", "repeated", "decay",

@@ -18,7 +18,7 @@ _WILD = (
     0.5, 1.5, 2.5, -2.5, 127.9, 128.0, 448.0,
     1000.0, 65504.0, 65520.0, 1e-3, 7.0, 16777217.0, 8388609.0, -129.0, 32768.0, 3.0, -7.0,
 )  # fmt: skip
-# What stands between ordinary numbers. A processor makes of 0 / 0 a NaN with its sign bit set.
+# Special values between ordinary numbers. A processor makes of 0 / 0 a NaN with its sign bit set.
 _SPECIAL = (float("nan"), -float("nan"), float("inf"), float("-inf"), -0.0)
 _INTEGERS = ("int32", "int32", "int8", "uint8", "int16", "uint32", "int64")
 

@@ -1,4 +1,4 @@
-"""What an instruction is, and what the values that it takes and makes are."""
+"""Instructions, and the values that they take and make."""
 
 from __future__ import annotations
 

@@ -121,7 +121,7 @@ def _gathered(a: Any, axis: int, numbers: Any, sizes: Any) -> Any:
 
 
 def _scattered(a: Any, axis: int, numbers: Any, sizes: Any) -> Any:
-    """What stands at [i, j, ...] of `a` is added to zeros at the index that stands there."""
+    """Elements [i, j, ...] of `a` are added to zeros at the index given for them."""
     np = _np()
     made = np.zeros_like(a)
     for position, index in zip(np.ndindex(*sizes), numbers):

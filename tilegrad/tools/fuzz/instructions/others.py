@@ -46,7 +46,7 @@ RANDOM = [
 
 
 def bound_at(size: int, number: int, call: int) -> int:
-    """What a Variable of 1 to `size` is bound to."""
+    """The value that a Variable of 1 to `size` is bound to."""
     return 1 + (number + call) % size
 
 
