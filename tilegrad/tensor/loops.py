@@ -1,7 +1,7 @@
 """`scan`: one function over many steps, as a loop in the graph that is compiled once.
 
 The function is called once, on stand-ins for what a step finds, and what it computes is the body of
-a LOOP. What it uses from outside is computed before the loop, and shared by all steps.
+a LOOP. Values that it uses from outside are computed before the loop, and shared by all steps.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def scan(
     length: int | None = None,
     reverse: bool = False,
 ) -> tuple[Any, Any]:
-    """What is left when `f` has taken `init` over all steps, and what the steps gave, stacked:
+    """The last carry of `f` over all steps from `init`, and the outputs of the steps, stacked:
     `carry, ys`, where `carry, y = f(carry, x)` for each row `x` of `xs` in order.
 
     `init`, `xs`, `ys` are tensors, or tuples, lists, dicts of them, or None. All tensors of `xs`
@@ -169,7 +169,7 @@ def _output(node: UOp, device: str, sources: Sequence[Tensor]) -> Tensor:
     for source in sources:
         variables = merge(variables, source._variables)
     needs = True if any(source._requires_grad for source in sources) else None
-    # Of a class that is made of tensors of it.
+    # The class of a source that is no plain Tensor, if there is one.
     kind = next((type(each) for each in sources if type(each) is not Tensor), Tensor)
     return kind._of(node, device, variables, needs if node.dtype.is_float else None)
 
@@ -178,7 +178,9 @@ def _output(node: UOp, device: str, sources: Sequence[Tensor]) -> Tensor:
 
 
 def _with_checked_indices(found: list[Tensor], indices: Sequence[Indices]) -> list[Tensor]:
-    """What is `found` before the indices of all steps, which are checked when it is read."""
+    """The values in `found`, before the indices of all steps; these are checked when a value is
+    read.
+    """
     count = len(found) - len(indices)
     stacked = [
         replace(each, tensor=rows, steps=each.steps + 1)
@@ -234,8 +236,8 @@ def _closed(
 
 def _dear_sums(values: list[UOp], own: set[UOp], room: int) -> list[UOp]:
     """Sums of many terms in a step, together of at most `room` elements: the step gives them too,
-    so that a gradient may read them where it would have to compute them again. What no one asks for
-    is not made.
+    so that a gradient may read them where it would have to compute them again. Sums that no one
+    asks for are not made.
     """
     depends = set(own)
     found: list[tuple[float, UOp]] = []
@@ -354,7 +356,7 @@ def _device_of(tensors: Sequence[Tensor]) -> str:
 
 
 def _pair(result: Any) -> tuple[Any, Any]:
-    """What a step gave: the carry, and its row of `ys`."""
+    """Result of a step: the carry, and its row of `ys`."""
     if not isinstance(result, tuple) or len(result) != 2:
         raise ShapeError(
             f"scan: the function gave {_kind(result)}, not a pair of the carry and what the step "
@@ -395,7 +397,7 @@ def _check_given(tensor: Tensor, device: str) -> None:
 
 
 def _leaves(value: Any) -> Iterator[Any]:
-    """What is not a tuple, list, dict or None."""
+    """The values in tuples, lists and dicts that are neither of these nor None."""
     if isinstance(value, dict):
         for key in value:
             yield from _leaves(value[key])

@@ -2,19 +2,19 @@
 
 The methods come from the folders beside this file, by subject. Each class adds to the one before:
 
-    handle        what every tensor is: the handle around a node, sizes, devices, modes
-    storage       what tensors stand on: memory, files, host arrays, and what a run keeps
-    calls         what a user gives, other dtypes, graphs made from templates
+    handle        the handle around a node, sizes, devices, modes
+    storage       memory, files, host arrays, and the values that a run keeps
+    calls         data of the user, other dtypes, graphs made from templates
     views         the same values at other positions: movement, concatenation, slices
     elementwise   one result for each element: arithmetic, functions, activations
     reductions    reduced axes, and scans along them
     indexing      new tensors, random numbers; elements that a key picks, and writing to them
     products      matrix products, convolutions, losses and attention
-    results       where values come out: realize, kernels written by hand, printing
+    results       realize, kernels written by hand, printing
     ordering      sorting, scatter, selection, counting
     matrices      factorisations, determinants, linear algebra
     spectral      Fourier transforms
-    composed      the rest of what NumPy and PyTorch have, composed of these
+    composed      the other functions of NumPy and PyTorch, composed of these
     writing       assignment, updates in place, hooks on gradients
     exchange      other libraries' arrays
 
@@ -78,7 +78,7 @@ def _nodes_of(tensor: Core) -> list[UOp]:
     for node in [*found]:
         memory = _memory_beside(node)
         if memory is not None and memory not in found:
-            # What reaches the memory goes on to the graph it was computed by.
+            # A gradient that reaches the memory goes on to the graph it was computed by.
             if graphs.get(base_of(memory)) not in found:
                 found.append(memory)
     return found
@@ -135,7 +135,7 @@ class Tensor(Slots, Interchange, AbsentNames, metaclass=_Kind):
 
     @staticmethod
     def _hint_of(name: str) -> str | None:
-        """What to write instead of a name that is not there, beside the nearest one."""
+        """A hint for a name that is not there, beside the nearest one."""
         return None
 
     if TYPE_CHECKING:
@@ -412,7 +412,7 @@ class Tensor(Slots, Interchange, AbsentNames, metaclass=_Kind):
 
 
 class TrainingMode(contextlib.ContextDecorator):
-    """What `Tensor.train()` gives."""
+    """The object that `Tensor.train()` gives."""
 
     def __init__(self, mode: bool):
         self._mode = mode

@@ -23,7 +23,8 @@ from tilegrad.tensor.storage.memory import needs_no_run
 
 __all__ = ["ChangingConstants", "uploaded_constant"]
 
-# A line whose constants were new in this many steps, of up to so many constants that are compared.
+# Steps in which the constants of a line were new, and the most constants of a line that are
+# compared.
 _MANY, _MOST_COMPARED = 1, 64
 # Lines of one method that are known at a time.
 _MOST_LINES = 512
@@ -44,7 +45,7 @@ class _Seen:
 
 
 class ChangingConstants:
-    """Of one method, the lines that bring other constants from step to step."""
+    """Lines of one method that bring other constants from step to step."""
 
     __slots__ = ("_lines", "_seen")
 
@@ -76,7 +77,7 @@ class ChangingConstants:
 
     def are_changing(self, inputs: Sequence[Any], entry: Any) -> bool:
         """Whether the constants that this line brings beside `inputs`, which wait or are memory,
-        become memory. What is recorded has stand-ins, and keeps its constants.
+        become memory. Recorded methods have stand-ins, and keep their constants.
         """
         if not self._lines or (entry[0], entry[1]) not in self._lines or this_thread.stand_ins:
             return False
@@ -114,7 +115,7 @@ def _is_constant(tensor: Any) -> bool:
 
 
 def _signature(node: UOp) -> tuple[Any, ...]:
-    """What tells constants apart, without keeping them alive."""
+    """A key that tells constants apart, without keeping them alive."""
     return tuple([(each.op.serial, each.dtype.name, str(each.arg)) for each in toposort([node])])
 
 

@@ -62,6 +62,7 @@ def compare(made: Any, plain: Any, name: str) -> None:
                     method=repr(getattr(other, what))[:300],
                 )
         paths = [None if each._alias is None else each._alias[1] for each in (mine, other)]
-        # What is detached twice is one step further from the memory, and the same elements.
+        # A tensor that is detached twice is one step further from the memory, and has the same
+        # elements.
         if paths[0] != paths[1] and mine.uop is other.uop:
             raise InternalError(f"template: {name} gives another view", paths=paths)

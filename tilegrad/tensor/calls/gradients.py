@@ -1,7 +1,7 @@
 """`backward()` and `gradient()` of a loss whose calls wait: each gradient is a call as well.
 
-What gradients are made of follows from the calls below the loss and from what these stand on. The
-first time, the calls are made over stand-ins and differentiated, and what came of it is recorded
+Gradients follow from the calls below the loss and from the leaves that these stand on. The first
+time, the calls are made over stand-ins and differentiated, and what came of it is recorded
 (`ir.graph_templates`). From then on each leaf is given a gradient that waits: no node is made.
 Where a gradient goes through more than these calls (values that were computed, hooks, checkpoints,
 views of leaves), the nodes tell.
@@ -46,14 +46,14 @@ __all__ = ["wait_for_gradients", "waiting_gradients"]
 # With more calls the nodes are made. A recurrent network that goes over a thousand time steps has
 # fewer calls, and fewer nodes in its gradients.
 _MOST_CALLS, _MOST_STEPS = 1 << 14, 1 << 16
-# A training step of a large model has fewer. Of more steps a template has megabytes, and of more
-# calls it takes as long to make as two steps by nodes: there are few, of what has come before.
+# A training step of a large model has fewer. A template of more steps has megabytes, and one of
+# more calls takes as long to make as two steps by nodes: there are few, of those that came before.
 _MANY_CALLS, _MANY_STEPS = 1 << 11, 1 << 14
 # The most nodes below a call that are searched for leaves.
 _MOST_NODES = 64
 # Numbers that no program has, for two recordings: what depends on them differs.
 _EXAMPLES = 100_003.0, 200_003.0
-# What a leaf of a segment may be made of: memory, and where it comes from and how it is looked at.
+# Ops that a leaf of a segment may be made of: memory, its origin and its views.
 _AS_IS = frozenset({Ops.BUFFER, Ops.COPY, Ops.DETACH, Ops.CONST})
 
 
@@ -68,13 +68,13 @@ _long: Recent[tuple[Any, ...], Backward | str] = Recent(lambda: 8)
 _met: Recent[int, bool] = Recent(lambda: 512)
 
 
-# By signature without the sizes of what the calls stand on.
+# By signature without the sizes of the leaves.
 _families: Recent[tuple[Any, ...], Family] = Recent(lambda: 512)
 
 
 def wait_for_gradients(loss: Any) -> bool:
-    """Let each leaf below `loss` have its gradient, or the sum of what it has and that, as a call
-    that waits; False, and nothing is done, where nodes have to tell.
+    """Let each leaf below `loss` have its gradient, or the sum of that and its present one, as a
+    call that waits; False, and nothing is done, where nodes have to tell.
     """
     found = _waiting(loss, None)
     if found is None:
@@ -86,8 +86,8 @@ def wait_for_gradients(loss: Any) -> bool:
 
 
 def waiting_gradients(loss: Any, targets: Sequence[Any]) -> list[Any] | None:
-    """The gradients of `loss` by each of `targets`, leaves that require one, as calls that wait, of
-    which gradients can be asked for in turn; None where nodes have to tell.
+    """The gradients of `loss` by each of `targets`, leaves that require one, as calls that wait and
+    can be differentiated in turn; None where nodes have to tell.
     """
     if not targets or not all(each._requires_grad and each._is_leaf for each in targets):
         return None
@@ -96,7 +96,7 @@ def waiting_gradients(loss: Any, targets: Sequence[Any]) -> list[Any] | None:
         return None
     by_target: dict[int, Any] = {}
     for leaf, gradient in found:
-        # What was computed from a leaf before and after it took a value adds up.
+        # Gradients of values computed from a leaf before and after it took a value add up.
         known = by_target.get(id(leaf))
         by_target[id(leaf)] = gradient if known is None else known + gradient
     if any(id(each) not in by_target for each in targets):
@@ -212,7 +212,7 @@ class _Below:
     def _find_calls(self, loss: Call) -> set[Input]:
         """Find the calls; what a gradient may reach."""
         calls: list[Call] = []
-        # What a gradient may reach. The last call first: of each is known then who takes it.
+        # Calls that a gradient may reach. The last call first: of each is known then who takes it.
         flowing: set[Input] = {loss}
         found: set[Call] = {loss}
         last = [(-loss.serial, loss)]
@@ -256,7 +256,7 @@ class _Below:
                 key.append(number)
         for call in calls:
             if call.value is not None:
-                # What follows from its value reads it; gradients go on below.
+                # Calls above read its value; gradients go on below.
                 key.append(numbers[call])
                 leaves.setdefault(call, len(leaves))
         for leaf, position in leaves.items():

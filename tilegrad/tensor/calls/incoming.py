@@ -1,4 +1,4 @@
-"""What a user gives, as the leaf of a graph."""
+"""Data that a user gives, as the leaf of a graph."""
 
 from __future__ import annotations
 
@@ -157,7 +157,7 @@ def _become_memory(tensor: Any, data: Any, device: str, dtype: DType | None) -> 
 
 
 def _node_of(cls: Any, data: Any, device: str, dtype: DType | None) -> tuple[UOp, Variables]:
-    """The graph of what a user gives, and the values of the variables in it."""
+    """The graph of a user's data, and the values of the variables in it."""
     if isinstance(data, Core):
         node = data.uop if dtype is None else cast_node(data.uop, dtype)
         return (

@@ -1,15 +1,15 @@
 """`cat` and `stack` of many small tensors that are in memory copy at once.
 
 A batch drawn from a list of samples joins other tensors at each step, and now and then one twice:
-as a graph it would be another one at each step. What is in memory is copied to new memory, as
-`tensor.calls.uploads` does with what the host gives. A few parts whose values are still to be
-computed are computed for that, if others of them are there.
+as a graph it would be another one at each step. Tensors in memory are copied to new memory, as
+`tensor.calls.uploads` does with data of the host. A few parts whose values are still to be computed
+are computed for that, if others of them are there.
 
 A loop that lengthens a tensor at each step, as one that generates tokens does, computes what waits
 before it joins the next part: the graph of all of its steps would have each of them in another
-size, where one plan serves all sizes of a step. What grows so and is known to the host (a mask that
-gets one more column of ones, positions) is joined at once: as a graph it would be a longer one at
-each step.
+size, where one plan serves all sizes of a step. A tensor that grows so and is known to the host (a
+mask that gets one more column of ones, positions) is joined at once: as a graph it would be a
+longer one at each step.
 """
 
 from __future__ import annotations

@@ -47,8 +47,8 @@ def mask_values(mask: Any) -> Any | None:
 
 
 def picked_now(tensor: Any, mask: Any) -> Any | None:
-    """The elements of `tensor` where a mask of its first axes is true, in memory: of what is known
-    here the host copies them in less time than it takes to say where they are. None where kernels
+    """The elements of `tensor` where a mask of its first axes is true, in memory: elements known
+    here are copied by the host in less time than it takes to say where they are. None where kernels
     pick them, or a gradient may be asked for.
     """
     if not tensor._at_once or tensor._requires_grad or tensor._symbols:

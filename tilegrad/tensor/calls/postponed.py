@@ -109,7 +109,7 @@ def share_storage(made: Any, result: WaitingKind, operands: list[Any]) -> None:
     """Let a view share the storage of its operand."""
     base = operands[result.view_of or 0]
     found: Any = base._alias or shared(base)
-    # Of what was computed by itself, all is an alias that looks as it does.
+    # The whole of a value that was computed by itself is an alias that looks as it does.
     path = found[1]
     if result.depth:
         is_count = path.__class__ is int

@@ -71,7 +71,7 @@ class RecentCall:
         )
 
 
-# What knows calls that templates of other methods serve, by their sizes (`RecentCalls.follow`).
+# Tables of calls that templates of other methods serve, by their sizes (`RecentCalls.follow`).
 followers: list[RecentCalls] = []
 
 
@@ -88,16 +88,16 @@ class RecentCalls:
     def __init__(self) -> None:
         self.known: Bounded[Short, RecentCall] = Bounded(_MOST)
         self.plain: Bounded[Short, None] = Bounded(_MOST)
-        # Of those with a template for all numbers, or for all sizes, one by its short signature
-        # without these.
+        # Calls with a template for all numbers, or for all sizes: one of each, by its short
+        # signature without these.
         self._of_numbers: Bounded[Short, RecentCall] = Bounded(_MOST)
         self._of_sizes: Bounded[Short, RecentCall] = Bounded(_MOST)
-        # Of those that reshape a view, by how that looks at its storage: whether they copy.
+        # Reshapes of a view, by how that looks at its storage: whether they copy.
         self._are_copies: Bounded[tuple[Short, int, Any], bool] = Bounded(_MOST)
 
     def alike(self, short: Short, inputs: Inputs) -> tuple[RecentCall | None, Inputs]:
-        """What `known` would have, of a call that came with other numbers or at other sizes only,
-        and its inputs.
+        """The entry of `known` for a call that came with other numbers or at other sizes only, and
+        its inputs.
         """
         if self._of_numbers:
             key, values = without_numbers(short)
@@ -180,9 +180,9 @@ class RecentCalls:
 
 
 def _steps(call: Call | None, path: Any) -> tuple[Any, ...] | None:
-    """What determines the last `path` movement ops on the storage of a call's result, where these
-    are a number: the calls that have them, by number and kind, or by template at certain sizes.
-    None if some belong to no call.
+    """A key of the last `path` movement ops on the storage of a call's result, where these are a
+    number: the calls that have them, by number and kind, or by template at certain sizes. None if
+    some belong to no call.
     """
     found: list[Any] = []
     count = path if path.__class__ is int else 0

@@ -1,9 +1,10 @@
-"""What a method makes of its operands, recorded on stand-ins (`tensor.calls.templates`).
+"""Templates of methods: the results for stand-ins of the operands, recorded
+(`tensor.calls.templates`).
 
 A *stand-in* has the dtype, shape, device and `requires_grad` of an operand and nothing else. A
 number that changes from call to call is an example while the method is recorded: the constant that
-became of it is an input of the template. What depends on a number in another way differs between
-two examples, and is not recorded.
+became of it is an input of the template. A value that depends on a number in another way differs
+between two examples, and is not recorded.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ __all__ = [
     "recorded_with_numbers", "replaced",
 ]  # fmt: skip
 
-# What methods look for in an operand's graph.
+# Ops that methods look for in an operand's graph.
 TELLING = frozenset({Ops.CONST, Ops.BITCAST})
 # Numbers that no method has, for two recordings: what depends on them differs.
 _EXAMPLES = (1361.0, 1367.0, 1373.0, 1381.0), (2879.0, 2887.0, 2897.0, 2903.0)
@@ -52,10 +53,10 @@ class Result(NamedTuple):
 
 
 class WaitingKind:
-    """What the calls of a template have in common while they wait (`tensor.handle.waiting`).
-    `number` is that of the template and the kind of result, `slot` to `kind` are of the result;
-    `depth` counts its movement ops on a storage, which is that of operand `view_of`, or its own. A
-    view `is_all` if it looks at the operand as that is.
+    """The common facts of a template's calls while they wait (`tensor.handle.waiting`). `number` is
+    that of the template and the kind of result, `slot` to `kind` are of the result; `depth` counts
+    its movement ops on a storage, which is that of operand `view_of`, or its own. A view `is_all`
+    if it looks at the operand as that is.
     """
 
     __slots__ = (
@@ -89,7 +90,7 @@ class WaitingKind:
 
 
 class MethodTemplate(NamedTuple):
-    """What a method makes of operands with one signature.
+    """The results of a method for operands with one signature.
 
     Attributes:
         graph: the nodes of the results, above the operands that are no constants.
@@ -126,11 +127,11 @@ def recorded(
     numbers: Sequence[float] = (),
     shapes: Sequence[tuple[int, ...]] | None = None,
 ) -> MethodTemplate | None:
-    """What `method` makes of stand-ins, of other `shapes` if these are given, with inputs for the
-    constants that become of `numbers`; None if that is not all there is to it.
+    """The template of `method` on stand-ins, of other `shapes` if these are given, with inputs for
+    the constants made from `numbers`; None if a template cannot say all of it.
     """
     first = operands[0]
-    # What can be registered anew can do other things then.
+    # A device that can be registered anew can do other things then.
     if not Device.is_built_in(first.device) or not all(_is_plain(each, first) for each in operands):
         return None
     is_of_other_shapes = shapes is not None
@@ -187,8 +188,8 @@ def is_input(operand: Any) -> bool:
 
 
 def _made_of(stand_ins: list[Any], method: Any, operands: list[Any], args: Any, kwargs: Any) -> Any:
-    """What `method` gives for stand-ins instead of the operands; None if it cannot be called so, or
-    asks for values.
+    """The result of `method` for stand-ins instead of the operands; None if it cannot be called so,
+    or asks for values.
     """
     by_identity = {id(operand): each for operand, each in zip(operands, stand_ins, strict=True)}
     outer = this_thread.stand_ins
@@ -220,7 +221,7 @@ def _tables_below(nodes: Sequence[UOp], inputs: Sequence[UOp]) -> tuple[UOp, ...
 def _waiting_kinds(
     nodes: Sequence[UOp], graph: Template, results: Sequence[Result]
 ) -> tuple[WaitingKind, ...] | None:
-    """What the calls of each result have in common while they wait; None if somebody has to look at
+    """The common facts of the calls of each result while they wait; None if somebody has to look at
     a node of theirs.
     """
     are_views = set()
@@ -258,7 +259,7 @@ def _is_plain(operand: Any, first: Any) -> bool:
 
 
 def _results(several: Sequence[Any], graph: Template, stand_ins: list[Any]) -> list[Result] | None:
-    """What to know of the tensors that a method made; None if one is more than that."""
+    """Facts about the tensors that a method made; None if one is more than a `Result` says."""
     results: list[Result] = []
     for each, slot in zip(several, graph.results, strict=True):
         result = _result(each, slot, stand_ins)
@@ -269,7 +270,9 @@ def _results(several: Sequence[Any], graph: Template, stand_ins: list[Any]) -> l
 
 
 def _result(made: Any, slot: int, stand_ins: list[Any]) -> Result | None:
-    """What to know of a tensor that a method made of `stand_ins`; None if it is more than that."""
+    """Facts about a tensor that a method made from `stand_ins`; None if it is more than a `Result`
+    says.
+    """
     first = stand_ins[0]
     if (
         any(made is each for each in stand_ins)
@@ -317,7 +320,7 @@ def _no_call(data: Any) -> memoryview:
 def recorded_with_numbers(
     method: Any, operands: list[Any], args: tuple[Any, ...]
 ) -> MethodTemplate | None:
-    """What `method` makes of stand-ins and of any numbers; None if it makes more of numbers than a
+    """The template of `method` on stand-ins and any numbers; None if numbers become more than a
     constant each.
     """
     made: list[MethodTemplate] = []

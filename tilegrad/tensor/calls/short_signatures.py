@@ -1,9 +1,9 @@
 """Short signatures: what tells the calls of one method apart, quick to compute.
 
-A signature (`arguments.py`) says all that a graph depends on. Of a call that came before, it is
+A signature (`arguments.py`) says all that a graph depends on. For a call that came before, it is
 enough to know which one that was: the result of a call has a number for its dtype and shape, and
-what is the same for all calls at one time (the default dtypes, modes, whether gradients are
-recorded) is compared with what it was (`recent_calls.py`).
+the state that all calls share at one time (the default dtypes, modes, whether gradients are
+recorded) is compared with the last one (`recent_calls.py`).
 
 before   x.sum(axis, keepdim=True)
 after    (51, Tensor, None, "CPU", int, 1, bool, True, "keepdim")
@@ -32,8 +32,8 @@ def short_signature(
     these, nor a tensor on the device of `first`; or if a tensor is more than its dtype and shape,
     as a constant is.
 
-    First come the operands: the `kind` of a call or a node, a number for its dtype and shape. What
-    follows begins with a class, so that no two calls have one signature.
+    First come the operands: the `kind` of a call or a node, a number for its dtype and shape. The
+        rest begins with a class, so that no two calls have one signature.
     """
     try:
         call = first._call

@@ -44,7 +44,7 @@ _MOST_REACH = 1 << 22
 _MOST_ELEMENTS = 1 << 30
 # Sizes that a method may look at: small, odd, prime, a power of two, many.
 _EXAMPLES = (3, 16, 5, 31, 64, 2, 47, 8, 21, 32, 13)
-# So many of them, and the most that a size may be.
+# The fewest and the most examples of a pattern.
 _FEWEST, _MOST_EXAMPLES = 6, 8
 # With more sizes that change independently there would be many examples.
 _MOST_UNKNOWNS = 2
@@ -62,7 +62,7 @@ Made = TypeVar("Made", bound="HasGraph")
 
 
 class HasGraph(Protocol):
-    """What has a template of all sizes."""
+    """An object with a template of all sizes."""
 
     @property
     def graph(self) -> Template:
@@ -70,8 +70,8 @@ class HasGraph(Protocol):
 
 
 class Pattern(Generic[Made]):
-    """What the sizes of a call's operands are: numbers that stay, and unknowns; and what is made of
-    operands of such sizes.
+    """Sizes of a call's operands, as numbers that stay and unknowns; and the results for operands
+    of such sizes.
 
     Attributes:
         sizes: for each axis of each operand, and for the integers among the arguments, the number,
@@ -143,7 +143,7 @@ class Pattern(Generic[Made]):
         return values
 
     def at(self, values: Sizes) -> Made:
-        """What is made at these sizes."""
+        """The result for these sizes."""
         return self.known.get(values) or self.known.put(values, self.made(self.template.at(values)))
 
     def has_one_shape(self, slot: int) -> bool:
@@ -191,7 +191,7 @@ class MethodPattern(Pattern[MethodTemplate]):
         return made
 
     def kind_that_came(self, values: Sizes) -> WaitingKind | None:
-        """What calls of one result have in common at these sizes; None if there was none."""
+        """The common facts of calls with one result at these sizes; None if there was none."""
         made = self.known.get(values)
         if made is not None and made.waiting is not None:
             return made.waiting[0]
@@ -243,8 +243,9 @@ class _Family:
         self.vain = 0
 
     def find(self, shapes: Sequence[tuple[int, ...]]) -> tuple[MethodPattern, Sizes] | None:
-        """The pattern for a call whose operands have these shapes, and its unknowns. Of several it
-        is the one with the fewest unknowns: equal calls have one pattern, whatever came between.
+        """The pattern for a call whose operands have these shapes, and its unknowns. Where there
+        are several, it is the one with the fewest unknowns: equal calls have one pattern, whatever
+        came between.
         """
         for pattern in self.patterns:
             values = pattern.values(shapes)
@@ -312,8 +313,8 @@ def skeleton_of(key: Sequence[Any]) -> tuple[Any, ...]:
 def of_sizes(
     key: Sequence[Any], operands: Sequence[Any], method: Any, args: Any, kwargs: Any
 ) -> MethodTemplate | None:
-    """What `method` makes of operands of these sizes, if that is known of all sizes. `key` is the
-    signature of the call.
+    """The template of `method` for operands of these sizes, if it is known for all sizes. `key` is
+    the signature of the call.
     """
     integers = [key[at + 1] for at, each in enumerate(key) if each is int]
     shapes: Shapes = (*[operand.shape for operand in operands], tuple(integers))
@@ -376,7 +377,7 @@ def _pattern(
     found = [each for each in common if each is not None]
     if not found:
         return None
-    # What the fewest sizes change in is most likely the same line of a program.
+    # The pattern in which the fewest sizes change is most likely the same line of a program.
     sizes, seen = min(found, key=lambda each: len(each[1]))
     others = bounds.union(size for shape in sizes for size in shape if size > UNKNOWN)
     high = min(max(4 * max(map(max, seen)), _REACH), _MOST_REACH)

@@ -56,7 +56,7 @@ class Backward(NamedTuple):
 
 
 class SizedBackward(Pattern[Backward]):
-    """The gradients of a loss at all sizes. `sizes` are those of what its calls stand on."""
+    """The gradients of a loss at all sizes. `sizes` are those of the leaves of its calls."""
 
     __slots__ = ("bearers",)
     # The steps have the origins of these, which live as long as they.
@@ -69,7 +69,7 @@ class SizedBackward(Pattern[Backward]):
         return Backward(template, self.example.targets, self.example.constants, self)
 
 
-# The gradients of calls at other sizes of what they stand on; None if these are no such calls.
+# The gradients of calls over leaves of other sizes; None if these are no such calls.
 Differentiate = Callable[[Shapes], Backward | None]
 
 
@@ -115,7 +115,7 @@ class Family:
             return found
         pattern.bearers = bearers
         made = pattern.at(values)
-        # What was recorded for this size itself decides.
+        # A recording for this size itself decides.
         if made.targets_alike(found) and made.graph.is_equal(found.graph):
             self.patterns.insert(0, pattern)
             return made

@@ -186,9 +186,10 @@ class _Calls:
         *,
         is_replaced: bool = False,
     ) -> Any:
-        """What the method gives, from its template, or None if the method itself has to be called;
-        the next call of that `short` signature, if there is one, with the inputs that it `met`, is
-        a recent one. `is_replaced`: whether operands are memory with the values of constants.
+        """The result of the method, from its template, or None if the method itself has to be
+        called; the next call of that `short` signature, if there is one, with the inputs that it
+        `met`, is a recent one. `is_replaced`: whether operands are memory with the values of
+        constants.
         """
         signature = signature_of(self.number, first, first._call, args, kwargs, pool)
         if signature is None:
@@ -282,7 +283,7 @@ class _Calls:
         config: Any,
         entry: Any,
     ) -> Any:
-        """What the method gives, with its nodes; None if the method itself has to be called."""
+        """The result of the method, with its nodes; None if the method itself has to be called."""
         inputs = _nodes(operands)
         if any(each.op in TELLING for each in inputs):
             return None
@@ -294,7 +295,7 @@ class _Calls:
         several = tuple([_tensor(template, each, nodes, operands) for each in template.results])
         if config.TEMPLATES > 1:
             plain = self.method(operands[0], *args, **kwargs)
-            # What another thread has assigned to in between is not the operand that it was.
+            # An operand that another thread has assigned to in between is not the one that it was.
             if all(one is other for one, other in zip(_nodes(operands), inputs)):
                 compare(several, plain, self.method.__qualname__)
         return several[0] if template.is_one else tuple.__new__(template.container, several)

@@ -1,1 +1,1 @@
-"""The rest of what NumPy and PyTorch have, composed of the operations of the other folders."""
+"""The rest of NumPy's and PyTorch's functions, composed of the operations of the other folders."""

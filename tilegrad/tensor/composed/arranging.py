@@ -251,8 +251,8 @@ class Arranging(Picking):
     @templated
     @composed
     def nanmedian(self, dim: int | None = None, keepdim: bool = False) -> Any:
-        """Median of what is not NaN; NaN where there is nothing else. Of an even number the lower
-        middle one.
+        """Median of the elements that are not NaN; NaN where there are no others. For an even
+        number of elements it is the lower middle one.
 
         Args:
             dim: the axis, or None for all elements.
@@ -282,7 +282,7 @@ class Arranging(Picking):
     def nanquantile(
         self, q: Any, dim: int | None = None, keepdim: bool = False, interpolation: str = "linear"
     ) -> Self:
-        """Quantile of what is not NaN; NaN where there is nothing else.
+        """Quantile of the elements that are not NaN; NaN where there are no others.
 
         Args:
             q: share in 0..1, a number or a vector.

@@ -24,7 +24,7 @@ __all__ = ["Digests"]
 _LANES = 25
 _ROUNDS = 24
 _WORD = (1 << 64) - 1
-# What ends a message, and the bytes of the digest.
+# The byte that ends a message, and the bytes of the digest.
 _KINDS = {
     "sha3_224": (0x06, 28),
     "sha3_256": (0x06, 32),
@@ -139,7 +139,9 @@ class Digests(Resampling):
 
 
 def _constants() -> tuple[int, ...]:
-    """What each round adds to the first word, from the shift register of FIPS 202, 3.2.5."""
+    """Constants that each round adds to the first word, from the shift register of FIPS 202,
+    3.2.5.
+    """
     found: list[int] = []
     register = 1
     for _ in range(_ROUNDS):

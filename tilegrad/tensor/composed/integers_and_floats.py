@@ -52,7 +52,7 @@ class Numbers(Products):
         """
         self._check_integers("gcd", other)
         left, right = self._same_dtype("gcd", other)
-        # Of unsigned integers the remainder is one division, that by 0 is 0, and the magnitude of
+        # Unsigned integers have the remainder in one division, that by 0 is 0, and the magnitude of
         # the smallest signed integer is one of them.
         unsigned = dtypes.from_name(f"uint{left.dtype.bits}")
         a, b = left.abs().cast(unsigned), right.abs().cast(unsigned)
@@ -82,7 +82,7 @@ class Numbers(Products):
         left, right = self._same_dtype("lcm", other)
         steps = left // divisor.eq(0).where(1, divisor)
         if left.dtype in (dtypes.int8, dtypes.int16):
-            # The magnitude is that of the multiple, not of what 8 bits hold of it.
+            # The magnitude is that of the multiple, not that of its lowest 8 bits.
             product = (steps.cast(dtypes.int32) * right.cast(dtypes.int32)).abs()
             return product.cast(left.dtype)
         return (steps * right).abs()
@@ -131,7 +131,7 @@ class Numbers(Products):
         ([0.5, -0.75], [4, 0])
         """
         _, fraction = self._as_fields("frexp")
-        # What is smaller than a normal number is brought among them first, by an exact product.
+        # Numbers smaller than the normal ones are brought among them first, by an exact product.
         bias = (1 << (self.dtype.bits - 2 - fraction)) - 1
         is_tiny = self.abs() < 2.0 ** (1 - bias)
         bits, _ = is_tiny.where(self * 2.0 ** (fraction + 1), self)._as_fields("frexp")
@@ -161,7 +161,7 @@ class Numbers(Products):
         if isinstance(other, (int, float)):
             other = self._operand("ldexp", other)
         if other.dtype.is_float:
-            # What is whole counts here, the rest is a factor, and has the derivative.
+            # The whole share counts here, the rest is a factor, and has the derivative.
             whole = other.floor().detach()
             rest = other.isinf().where(0.0, other - whole)
             wide = self.cast(promote(self.dtype, other.dtype))
@@ -171,7 +171,7 @@ class Numbers(Products):
         def function(x: Self) -> Self:
             bias = (1 << (x.dtype.bits - 2 - _FRACTION[x.dtype.name])) - 1
             # In steps whose powers are normal numbers.
-            # What int32 does not hold is limited before it is cast, so that it does not wrap.
+            # Exponents beyond int32 are limited before they are cast, so that they do not wrap.
             rest = other.cast(dtypes.int32) if other.dtype.bits < 32 else other
             rest = rest.minimum(3 * bias)
             if rest.dtype.min < 0:

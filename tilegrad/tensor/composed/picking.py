@@ -38,7 +38,7 @@ class Picking(Numbers):
         """Put `values` at the positions `self[indices]`, as `x[indices] = values` writes them.
 
         Args:
-            indices: a tuple of what indexing takes.
+            indices: a tuple of indices, as in brackets.
             values: a number, or a tensor that broadcasts to what `indices` pick.
             accumulate: add to what is there, and to each other.
 

@@ -1,4 +1,6 @@
-"""Functions of each element made of a few others, and other names of what is elsewhere."""
+"""Functions of each element made of a few others, and other names of functions that are
+elsewhere.
+"""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
 """Random choices, orders and distributions, made of the words of indexing/random.py.
 
-What is drawn takes a number of words that depends on the shape alone, never on a value: so the
-position in the stream, and with it every later number, is the same on all devices, in whatever
-order things are realized, captured or not. A method that rejects candidates draws a fixed number of
-them and takes the first good one; the probability that all are rejected is below 1e-12.
+Draws take a number of words that depends on the shape alone, never on a value: so the position in
+the stream, and with it every later number, is the same on all devices, in whatever order things are
+realized, captured or not. A method that rejects candidates draws a fixed number of them and takes
+the first good one; the probability that all are rejected is below 1e-12.
 """
 
 from __future__ import annotations

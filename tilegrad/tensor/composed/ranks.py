@@ -1,7 +1,7 @@
 """Reductions that rank elements: the k-th value, medians, quantiles.
 
-What ranks elements sorts them (see ordering/sort.py); NaN counts as larger than every number there,
-and a rank that falls on it gives NaN.
+They sort the elements (see ordering/sort.py); NaN counts as larger than every number there, and a
+rank that falls on it gives NaN.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class Ranks(IncompleteGamma):
             return found
         found = found.detach()
         is_equal = self.eq(found) | (self.isnan() & found.isnan())
-        # What is not equal is lower; there is nothing lower than the least.
+        # Elements that are not equal are lower; there is nothing lower than the least.
         lower = is_equal.where(self, -math.inf).max()
         return found.eq(-math.inf).where(is_equal.where(self, math.inf).min(), lower)
 

@@ -3,9 +3,9 @@
     "b (h w) c -> b h w c"      the second axis split
     "... a b -> ... (b a)"      the last two exchanged and joined
 
-A name stands for an axis on both sides; what stands in parentheses is one axis of the tensor made
-of several, the last of which moves fastest. `...` stands for all axes that have no name, `1` for a
-new axis or one of size 1. The formula becomes a reshape, a permutation and a reshape.
+A name stands for an axis on both sides; names in parentheses are several axes as one axis of the
+tensor, the last one moving fastest. `...` stands for all axes that have no name, `1` for a new axis
+or one of size 1. The formula becomes a reshape, a permutation and a reshape.
 """
 
 from __future__ import annotations

@@ -74,8 +74,8 @@ class Resampling(Rearranging):
         Args:
             size: the new sizes; one number is for all but the first two axes.
             mode: "linear" (also "bilinear", "trilinear"), "nearest", "nearest-exact", "cubic" (also
-                "bicubic"; Keys 1981 with a = -0.75) or "area", the mean of what an output element
-                covers.
+                "bicubic"; Keys 1981 with a = -0.75) or "area", the mean of the elements that an
+                output element covers.
             align_corners: the first and last points keep their positions ("linear" and "cubic"
                 only).
             scale_factor: factor of the sizes, rounded down, instead of `size`.
@@ -193,8 +193,8 @@ class Resampling(Rearranging):
         return self._times_plus(factor.expand(self.shape), total)
 
     def _terms(self, windows: Sequence[tuple[int, FilterWindow]]) -> list[tuple[Self, Self | None]]:
-        """What is added for a new element: for each corner of the windows the elements there, and
-        the products of their weights unless all are 1.
+        """Terms of the sum for a new element: for each corner of the windows the elements there,
+        and the products of their weights unless all are 1.
         """
         terms: list[tuple[Self, Self | None]] = [(self, None)]
         for axis, window in windows:
@@ -241,8 +241,8 @@ class Resampling(Rearranging):
         Args:
             grid: float x and y, (N, Ho, Wo, 2); for (N, C, D, H, W) x, y and z, (N, Do, Ho, Wo, 3).
             mode: "bilinear", "nearest", or of images "bicubic" (Keys 1981, with slope -0.75).
-            padding_mode: what lies outside: "zeros", the nearest element of the "border", or the
-                "reflection" of what is inside.
+            padding_mode: values outside: "zeros", the nearest element of the "border", or the
+                "reflection" of the inside.
             align_corners: the edges are the middles of the outermost elements.
 
         Returns a float tensor of shape (N, C, Ho, Wo) or (N, C, Do, Ho, Wo).
@@ -281,8 +281,8 @@ class Resampling(Rearranging):
     def _sampled(
         self, first: Self, corner: Sequence[tuple[Self, Self | None]], sizes: Sequence[Any]
     ) -> Self:
-        """Of these rows, one an element, those at a `corner` (on each axis a position, and its
-        weight unless that is 1), times their weights, zero outside.
+        """The rows, one an element, at a `corner` (on each axis a position, and its weight unless
+        that is 1), times their weights, zero outside.
 
         Row `first` is where the image of `sizes` begins.
         """

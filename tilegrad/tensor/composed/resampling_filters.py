@@ -56,8 +56,8 @@ class Steps:
 def scales_of(
     kind: str, old: Sequence[int], new: Sequence[int], ratios: Sequence[float], *, is_at_once: bool
 ) -> list[float | None]:
-    """What to take an axis to its new size by; None where it is left as it is. Those that change
-    `is_at_once` need the others as well.
+    """The scale that takes an axis to its new size; None where it is left as it is. Those that
+    change `is_at_once` need the others as well.
     """
     is_nearest_image = kind == "nearest" and len(new) == 2
     found: list[float | None] = []
@@ -128,7 +128,7 @@ def _aligned_step(old: int, new: int, steps: Steps) -> float:
 
 
 def _area(old: int, new: int) -> FilterWindow:
-    """The mean of what a new element covers."""
+    """The mean of the elements that a new element covers."""
     ranges = [(at * old // new, -(-(at + 1) * old // new)) for at in range(new)]
     longest = max(end - start for start, end in ranges)
     return [

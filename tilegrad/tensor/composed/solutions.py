@@ -23,7 +23,7 @@ __all__ = ["Algebra", "Factors"]
 
 
 class Factors(NamedTuple):
-    """What elimination leaves: L below the diagonal and U on and above it, and the row of the
+    """Result of an elimination: L below the diagonal and U on and above it, and the row of the
     matrix, from 0 on, that each row was.
     """
 

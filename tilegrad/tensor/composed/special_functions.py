@@ -1,7 +1,7 @@
 """Special functions: angles, the normal distribution, gamma, and logarithms with exceptions.
 
-Where a function has no closed form the source of its approximation stands beside it. What float32
-loses to cancellation is computed in float64 where the device has it.
+Where a function has no closed form the source of its approximation stands beside it. Functions in
+which float32 would lose digits to cancellation are computed in float64 where the device has it.
 """
 
 from __future__ import annotations
@@ -175,8 +175,8 @@ class Special(Pointwise):
         """
 
         def function(x: Self) -> Self:
-            # Of the distance to an integer, which is exact: pi times x is rounded, and so would be
-            # all of the sine near a zero.
+            # The sine is taken of the distance to an integer, which is exact: pi times x is
+            # rounded, and so would be all of the sine near a zero.
             whole = x.round()
             sign = 1 - 2 * (whole - 2 * (whole / 2).floor())
             sine = ((x - whole) * math.pi).sin() * sign
@@ -235,8 +235,8 @@ class Special(Pointwise):
             guess = is_near.where(inner, outer) * inside
             for _ in range(steps if x.dtype is dtypes.float64 else 0):
                 slope = (guess.square()).exp() * (math.sqrt(math.pi) / 2)
-                # What is small is compared: the value itself, or the logarithm of what it lacks
-                # to 1 or -1, which is nearly a parabola: Newton's steps lead there from afar.
+                # The compared value is small: the value itself, or the logarithm of its distance to
+                # 1 or -1, which is nearly a parabola: Newton's steps lead there from afar.
                 tail = guess.abs().erfc()
                 lacking = tail * ((1 - inside.abs()) / tail).log()
                 outside = (inside < 0).where(-lacking, lacking)
@@ -296,7 +296,7 @@ class Special(Pointwise):
         def usual(x: Self) -> Self:
             is_low = x < 0.5
             right = above(is_low.where(1 - x, x))
-            # Of a large angle only its distance to the next integer counts.
+            # Only the distance of a large angle to the next integer counts.
             angle = is_low.where(x - x.round(), 0.5)
             reflected = math.log(math.pi) - (angle * math.pi).sin().abs().log() - right
             return is_low.where(reflected, right)

@@ -58,7 +58,7 @@ class Statistics(Ranks):
 
     @takes_dim
     def nansum(self, axis: Axes = None, keepdim: bool = False, *, dim: Axes = None) -> Self:
-        """Sum over axes of what is not NaN.
+        """Sum over axes of the elements that are not NaN.
 
         Args:
             axis: an axis, several of them, or None for all; negative ones count from the last.
@@ -79,7 +79,7 @@ class Statistics(Ranks):
 
     @takes_dim
     def nanmean(self, axis: Axes = None, keepdim: bool = False, *, dim: Axes = None) -> Self:
-        """Mean over axes of what is not NaN; NaN if there is nothing else.
+        """Mean over axes of the elements that are not NaN; NaN if there are no others.
 
         Args:
             axis: an axis, several of them, or None for all; negative ones count from the last.
@@ -146,7 +146,7 @@ class Statistics(Ranks):
             return self._histogram(bins, low, high)
         low, high = float(self.min().item()), float(self.max().item())
         low, high = (low - 1, high + 1) if low == high else (low, high)
-        # Of edges that are other ones in each call there is no template.
+        # There is no template for edges that are other ones in each call.
         return self._counted_between(bins, low, high)
 
     @templated

@@ -116,7 +116,7 @@ class Transcendents(Special):
             is_negative = x < 0
             tail = is_negative.where(-x, x)._scaled_tail()
             negative = is_negative.where(x, 0.0)
-            # What rounding takes from the square matters: it is an exponent.
+            # The rounding error of the square matters: it is an exponent.
             near = (negative < -30).where(-30.0, negative).detach()
             power = negative.square().exp() * (product(near, near)[1] + 1)
             return x.isnan().where(x, is_negative.where(power * 2 - tail, tail))
@@ -138,7 +138,7 @@ class Transcendents(Special):
         def function(x: Self) -> Self:
             is_low = x < -1
             low, high = is_low.where(x, -1.0), is_low.where(0.0, x)
-            # What rounding takes from the square matters: it is an exponent.
+            # The rounding error of the square matters: it is an exponent.
             far = (low < -40).where(-40.0, low)
             _, rest = product(far.detach(), far.detach())
             power = (far.square() * -0.5).exp() * (1 - rest * 0.5)
@@ -186,7 +186,7 @@ class Transcendents(Special):
         def function(x: Self) -> Self:
             is_positive = x > 0
             inside = -x * is_positive.where(x, 1.0).log()
-            # Of 0 the root, which is 0 and rises without limit, too.
+            # The root of 0 is 0 and rises without limit, too.
             is_zero = x.eq(0)
             at_zero = is_zero.where(x, 1.0).sqrt()
             return (x < 0).where(-math.inf, is_zero.where(at_zero, inside))

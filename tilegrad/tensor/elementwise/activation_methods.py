@@ -23,7 +23,7 @@ __all__ = ["Activations"]
 
 
 class Activations(Trigonometry):
-    """What a layer applies to each element."""
+    """Functions that a layer applies to each element."""
 
     __slots__ = ()
 

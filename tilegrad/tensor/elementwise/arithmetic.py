@@ -235,7 +235,7 @@ class Arithmetic(Comparison):
         # From here on every float is whole, and the quotient is rounded but once.
         limit = 2.0**53 if quotient.dtype is dtypes.float64 else 2.0**24
         whole = ((quotient < limit) & (quotient > -limit)).where(whole, quotient)
-        # Of an infinite number there is no remainder, and no quotient.
+        # An infinite number has no remainder, and no quotient.
         whole = (rest.ne(rest) & divisor.ne(0)).where(rest, whole)
         # A zero has the quotient's sign; by zero there is no remainder.
         whole = whole.eq(0).where(quotient * 0.0, whole)

@@ -98,7 +98,7 @@ def _log2(x: Real, format_: _Format) -> Pair:
     quotient = (m - 1) / below
     back, missing = product(quotient, below)
     s: Pair = quotient, (((m - 1 - back) - missing) - quotient * lost) / below
-    # 1 + s**2/3 + ..., of which the first two terms are pairs.
+    # 1 + s**2/3 + ..., with the first two terms as pairs.
     square, rest = product(s[0], s[0])
     rest = rest + s[0] * s[1] * 2
     third = _constant(Fraction(1, 3), format_)

@@ -64,8 +64,8 @@ class Functions(Elementwise):
         return total
 
     def _times_plus(self, factor: Self, addend: Self | float) -> Self:
-        """self * factor + addend, of one dtype, rounded once where the target can. What a user
-        writes as a product and a sum is rounded twice everywhere.
+        """self * factor + addend, of one dtype, rounded once where the target can. A product and a
+        sum that a user writes are rounded twice everywhere.
         """
         dtype = self.dtype
         operands = (self, addend) if isinstance(addend, Functions) else (self,)
@@ -176,7 +176,7 @@ class Functions(Elementwise):
         """
 
         def function(x: Self) -> Self:
-            # What rounding took from 1 + x comes back, to first order.
+            # The rounding error of 1 + x comes back, to first order.
             u = x + 1
             lost = ((x - (u - 1)) / u).detach()
             # -0.0 stays so, and the second derivative at 0 is -1.
@@ -208,7 +208,7 @@ class Functions(Elementwise):
         left, right = left._wide(), right._wide()
         is_left = left >= right
         largest, smallest = is_left.where(left, right), is_left.where(right, left)
-        # Of equal infinities the distance would be NaN.
+        # The distance of equal infinities would be NaN.
         is_endless = left.eq(right) & left.isinf()
         distance = is_endless.where(0.0, smallest - largest)
         return (largest + distance.exp().log1p()).cast(dtype)
@@ -248,7 +248,7 @@ class Functions(Elementwise):
         """1 - erf(self) for 1/2 and above, as exact far out as near."""
         x = (self > 30).where(30, self)
         fraction: Self = (1 - (x + 3.75).reciprocal() * 8.5)._powers(ERFC_SCALED) / (x * 2 + 1)
-        # What rounding takes from the square matters: it is an exponent.
+        # The rounding error of the square matters: it is an exponent.
         _, rest = product(x.detach(), x.detach())
         power: Self = (-x.square()).exp() * (1 - rest)
         return power * fraction

@@ -22,7 +22,7 @@ __all__ = ["Operands"]
 
 # Arithmetic that rounds, so that it matters whether a number was rounded before.
 _ROUNDING = frozenset({Ops.ADD, Ops.MUL, Ops.FDIV, Ops.FMOD})
-# What arithmetic means on truth values.
+# Meaning of arithmetic on truth values.
 _LOGICAL = {Ops.ADD: Ops.OR, Ops.MUL: Ops.AND, Ops.MAX: Ops.OR}
 
 

@@ -125,7 +125,7 @@ class Trigonometry(Powers):
         return self._in_float(function)
 
     def _atan_in_eighths(self) -> Self:
-        """The arc tangent of float64: of what is left beside 0, pi/4 or pi/2, at most pi/8."""
+        """The arc tangent of float64: of the distance to 0, pi/4 or pi/2, at most pi/8."""
         is_negative = self < 0
         size = is_negative.where(-self, self)
         is_far, is_near = size > 1 + math.sqrt(2), size < math.sqrt(2) - 1

@@ -90,7 +90,7 @@ _rename = _api("PyCapsule_SetName", ctypes.c_int, ctypes.py_object, ctypes.c_cha
 _is_valid_at = _api("PyCapsule_IsValid", ctypes.c_int, ctypes.c_void_p, ctypes.c_char_p)
 _pointer_at = _api("PyCapsule_GetPointer", ctypes.c_void_p, ctypes.c_void_p, ctypes.c_char_p)
 
-# What is given away, by the address of its struct, until its taker is done with it.
+# Memory that is lent, by the address of its struct, until its taker is done with it.
 _given: dict[int, Any] = {}
 
 
@@ -161,7 +161,9 @@ class Incoming(NamedTuple):
 
 
 def take(capsule: Any, name: str) -> Incoming:
-    """What a capsule holds; its giver is told when the last view of the memory has gone.
+    """The memory in a capsule; its giver is told when the last view of the memory has gone. Raises
+    DataError for an object that is no capsule, was taken before, or is not in the host's memory;
+    DTypeError for a dtype that tensors do not have.
 
     Raises DataError for what is no capsule, was taken before, or is not in the host's memory;
     DTypeError for a dtype that tensors do not have. The capsule is then left as it was.

@@ -1,10 +1,10 @@
 """Tensors and the arrays of other libraries: memory given and taken.
 
-What is given away, by `numpy`, `data`, the buffer protocol or DLPack, is the tensor's memory where
-the host reaches it. It is read-only and keeps its values: a tensor that is written to while
-somebody looks goes on in other memory. What is taken, by `from_dlpack` and `from_blob`, is read in
-place as long as a tensor needs it, and never written to. It must not change meanwhile, as results
-that were computed from it are remembered.
+Memory given away, by `numpy`, `data`, the buffer protocol or DLPack, is the tensor's own where the
+host reaches it. It is read-only and keeps its values: a tensor that is written to while somebody
+looks goes on in other memory. Memory taken, by `from_dlpack` and `from_blob`, is read in place as
+long as a tensor needs it, and never written to. It must not change meanwhile, as results that were
+computed from it are remembered.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Interchange(Watching):
     __slots__ = ()
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
-        """What `numpy.asarray(tensor)` calls: as `numpy()`, in `dtype` if one is asked for.
+        """The array for `numpy.asarray(tensor)`: as `numpy()`, in `dtype` if one is asked for.
 
         `copy=True` gives an array of its own, which can be written to; `copy=False` raises
         ValueError where the values cannot be looked at in place.
@@ -289,11 +289,11 @@ def _memory_at(
 def strided(
     leaf: Callable[[tuple[int, ...]], Any], size: Sequence[int], stride: Sequence[int], span: int
 ) -> Any:
-    """The tensor of `size` with `stride`, no number of which is negative, over a row of `span`
-    elements, which `leaf` gives in any shape.
+    """The tensor of `size` with `stride`, without negative numbers, over a row of `span` elements,
+    which `leaf` gives in any shape.
 
-    Dense elements in any order of axes, stretched or not, are movements. What is left, windows
-    of larger tensors and overlaps, is an indexed read.
+    Dense elements in any order of axes, stretched or not, are movements. The others, windows of
+    larger tensors and overlaps, are indexed reads.
     """
     strided_axes = [axis for axis in range(len(size)) if size[axis] != 1 and stride[axis] != 0]
     order = sorted(strided_axes, key=lambda axis: -stride[axis])

@@ -14,7 +14,7 @@ from tilegrad.base.absent import absent
 
 __all__ = ["AbsentName", "AbsentNames", "absent_error", "declare_absent", "names_of_class"]
 
-# What users of PyTorch reach for that is spelled otherwise here.
+# Names of PyTorch's that are spelled otherwise here.
 _INSTEAD = {
     "as_tensor": "Tensor(data)",
     "compile": "the decorator tilegrad.jit",

@@ -52,8 +52,8 @@ _lock = threading.Lock()
 
 
 class Storage:
-    """What aliases have in common. It is compared, and knows some of them: those that were made as
-    aliases of all of it, for `aliases_of_all`.
+    """The storage that aliases share. It is compared, and knows some of them: those that were made
+    as aliases of all of it, for `aliases_of_all`.
     """
 
     __slots__ = ("_noted",)
@@ -225,7 +225,7 @@ def look(tensor: Any) -> Look:
         return Look(None, path.shape, path.moves)
     moves: list[Move] = []
     for _ in range(path):
-        # What a gradient does behind a DETACH is that tensor's, and not part of how it looks.
+        # A gradient's step behind a DETACH belongs to that tensor, and not to the way it looks.
         is_mark = node.op is Ops.DETACH and not isinstance(node.arg, int)
         moves.append(_DETACH if is_mark else (node.op, node.arg))
         node = node.src[0]
@@ -254,8 +254,8 @@ def hold(tensor: Any, node: UOp, *, is_computed: bool) -> None:
 
 
 def shows(tensor: Any, node: UOp, moves: Sequence[Move]) -> bool:
-    """Whether `node` is `moves` on what another member of a tensor's storage is: the gradients of a
-    view go through the node of what it looks at.
+    """Whether `node` is `moves` on the value of another member of a tensor's storage: the gradients
+    of a view go through the node that it looks at.
     """
     root = _below(node, moves)
     return root is not None and _is_root(root, tensor)
@@ -267,9 +267,9 @@ def _is_root(node: UOp, tensor: Any) -> bool:
 
 
 def _below(node: UOp, moves: Sequence[Move]) -> UOp | None:
-    """What `node` has `moves` on; None if these are not its last ones."""
+    """The node below `moves`, the last movement ops of `node`; None if it ends with others."""
     for op, arg in reversed(moves):
-        # What a gradient does behind a DETACH is no matter of where the elements are.
+        # A gradient's step behind a DETACH does not change where the elements are.
         if node.op is not op or (node.arg != arg and op is not Ops.DETACH):
             return None
         node = node.src[0]

@@ -1,4 +1,4 @@
-"""What every tensor method builds on: the handle around a node, and how operands meet.
+"""The base of every tensor method: the handle around a node, and how operands meet.
 
 A tensor is a small mutable handle around an immutable node. Methods build a larger node and wrap
 it; nothing runs. The class grows by inheritance, one file a subject (movement, elementwise, reduce,
@@ -60,7 +60,7 @@ __all__ = [
 
 Operand = Any
 _DTYPES = frozenset(dtypes.all)
-# What gives its number as a value.
+# Methods that put their number into the result.
 _PUTTING = frozenset({"maximum", "minimum", "pad", "scatter", "where"})
 
 
@@ -105,7 +105,7 @@ def cast_node(node: UOp, dtype: DType) -> UOp:
 
 class Core(Metadata):
     """The handle: `uop` is the value, `grad` its gradient, `_variables` the bound values of its
-    symbolic sizes. What it has room for says `Slots`.
+    symbolic sizes. `Slots` lists its attributes.
 
     `_previous` are weak references to nodes that had the same value before this tensor was
     realized, so that a graph built earlier can still be differentiated with respect to it.
@@ -123,7 +123,7 @@ class Core(Metadata):
     _previous: tuple[weakref.ref[UOp], ...]
     _is_leaf: bool
     _is_shared: bool
-    # Of a result that is a pair in PyTorch; else not set.
+    # Set for a result that is a pair in PyTorch.
     _stands_for: ValuesAlone
     _alias: Alias | None
 
@@ -375,8 +375,8 @@ def number_dtype(name: str, dtype: DType, value: Any) -> DType:
         return dtype
     if isinstance(value, int):
         kind = dtypes.default_int if dtype is dtypes.bool else dtype
-        # What fits as bits is taken, so that `x & 0xFFFFFFFF` and `~mask` need no thought; but what
-        # is put into a tensor is to be found there.
+        # A number that fits as bits is taken, so that `x & 0xFFFFFFFF` and `~mask` need no thought;
+        # but a value put into a tensor is to be found there.
         most = kind.max if name in _PUTTING else (1 << kind.bits) - 1
         if kind.is_int and not -(1 << (kind.bits - 1)) <= value <= most:
             raise DTypeError(

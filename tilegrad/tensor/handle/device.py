@@ -18,7 +18,7 @@ _names: dict[str, str] = {}
 
 
 def canonical(name: Any) -> Any:
-    """The one spelling of a device; None is the default device. Of several names it is the group of
+    """The one spelling of a device; None is the default device. Several names are the group of
     those devices, a tuple that stands wherever a name does; one name alone is that device.
 
     Raises DeviceError if no device of that kind is known, or a device stands in a group twice.
@@ -33,7 +33,7 @@ def canonical(name: Any) -> Any:
         found = str.__str__(Device.canonical(name))
         Device.check(found)
         if not is_file(found) and len(_names) < _MOST:
-            # What a path means depends on the folder of the moment.
+            # The meaning of a path depends on the folder of the moment.
             _names[name] = found
     return found
 

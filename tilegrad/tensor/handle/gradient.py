@@ -21,8 +21,8 @@ __all__ = ["Adding", "add_gradient", "adding", "set_gradient"]
 
 
 class Adding:
-    """What a block that adds to gradients does: whether it replaces each, whoever has it, as each
-    has gradients in turn, and the tensors whose gradient it has added to, by identity.
+    """A block that adds to gradients: whether it replaces each, whoever has it, as each has
+    gradients in turn, and the tensors whose gradient it has added to, by identity.
     """
 
     def __init__(self, *, replaces: bool = False):

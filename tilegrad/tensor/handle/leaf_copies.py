@@ -26,7 +26,7 @@ def of_leaf(tensor: Any, node: UOp) -> UOp:
         each._is_leaf for each in holders if each is not tensor
     )
     if node in ends and not any(each is tensor for each in holders):
-        # Of a leaf that is gone, and whose graph lives on.
+        # The leaf is gone, and its graph lives on.
         is_others = True
     if not value.is_constant and not is_others:
         return node

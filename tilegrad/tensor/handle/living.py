@@ -34,7 +34,7 @@ by_identity, forget = _young, _young.pop
 
 # Values that were assigned to leaves that require a gradient: none flows on from them.
 ends: weakref.WeakSet[UOp] = weakref.WeakSet()
-# What leaves that require a gradient were before they took another value.
+# Nodes of leaves that require a gradient, from before they took another value.
 older_leaves: weakref.WeakSet[UOp] = weakref.WeakSet()
 
 

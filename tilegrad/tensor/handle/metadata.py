@@ -1,4 +1,6 @@
-"""What is known of a tensor without computing it: shape, dtype and what follows from these."""
+"""Facts of a tensor that are known without computing it: shape, dtype and others that follow from
+these.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a tensor is, replaced: by a call that waits, by memory, by what another tensor is."""
+"""Replacing a tensor's value: by a call that waits, by memory, by that of another tensor."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tilegrad.tensor.handle.waiting import (
 __all__ = ["exchange", "postpone", "stands_on_memory"]
 
 
-# Of a tensor that is memory and was computed by no call.
+# For a tensor that is memory and was computed by no call.
 _MEMORY = Template([], [], (0,), 1, is_view=False)
 
 

@@ -219,7 +219,7 @@ def sum_of(sizes: Iterable[sint]) -> sint:
 
 
 def _factors(sizes: Iterable[sint]) -> list[sint]:
-    """What is multiplied in a product of sizes: numbers, and nodes that are no products."""
+    """Factors of a product of sizes: numbers, and nodes that are no products."""
     found: list[sint] = []
     stack = list(sizes)[::-1]
     while stack:

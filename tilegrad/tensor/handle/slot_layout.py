@@ -1,4 +1,4 @@
-"""What a tensor has room for: its slots, in a class without bases.
+"""The slots of a tensor, in a class without bases.
 
 A tensor's methods come from some seventy classes, each derived from the one before. Whenever a
 tensor goes, the interpreter walks from its class to the one that has the slots. With these at the

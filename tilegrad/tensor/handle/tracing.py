@@ -1,10 +1,10 @@
-"""What holds while a transformed function runs, on tensors that stand for others.
+"""State while a transformed function runs, on tensors that stand for others.
 
-What is made of these stays a graph, whatever asks for it to be computed now: `realize()` leaves it
-as it is, and who wants to see numbers is given those of another tensor of the same graph. While
-`vmap` runs a function, a tensor stands for one example of many and has no numbers; while `scan`
-does, it stands for what every step finds. Then who wants to see some is told why there are none. A
-captured function is called, not replayed, as a replay builds no graph.
+Values made from these stay a graph, whatever asks for them to be computed now: `realize()` leaves
+them as they are, and who wants to see numbers is given those of another tensor of the same graph.
+While `vmap` runs a function, a tensor stands for one example of many and has no numbers; while
+`scan` does, it stands for what every step finds. Then who wants to see some is told why there are
+none. A captured function is called, not replayed, as a replay builds no graph.
 """
 
 from __future__ import annotations
@@ -70,8 +70,8 @@ transforms = _open = _Open()
 # Whether a function runs for the graph that it builds: in a transform, or to be captured.
 building: contextvars.ContextVar[bool] = contextvars.ContextVar("tilegrad_building", default=False)
 
-# What front ends with modes of their own do when a transform begins, which gives what they do at
-# its end: their modes have to agree with the one here.
+# Functions that front ends with modes of their own run when a transform begins; each gives one to
+# run at its end: their modes have to agree with the one here.
 front_ends: list[Callable[[], Callable[[], None]]] = []
 
 

@@ -5,7 +5,7 @@ knows its *call*: the template, and for each operand its node or the call that m
 for a node is empty, so that whoever reads it comes to `expand`, which makes the nodes. A loop whose
 steps are equal never asks for them: `tensor.storage.segments` knows what to run by the calls.
 
-The calls of a thread are its *pool*. What looks at the tensors alive (`tensor.handle.living`)
+The calls of a thread are its *pool*. Code that looks at the tensors alive (`tensor.handle.living`)
 expands all pools first, so that it finds each tensor with its node.
 """
 
@@ -187,8 +187,8 @@ class Call:
         return None if self.value is None else self.value.node(self.moves)
 
     def expanded(self) -> UOp:
-        """The node of the result, which is made with the nodes of what it needs if nobody has asked
-        for it so far.
+        """The node of the result, which is made with the nodes below it if it has not been asked
+        for before.
         """
         node = self.node
         return expand(self) if node is None else node
@@ -241,7 +241,7 @@ class Call:
         return Away(shape, tuple(reversed(found)))
 
 
-# What a call takes.
+# Inputs of a call.
 Input = UOp | Call | Number
 
 
@@ -393,7 +393,7 @@ lines_of_others.append(_lines_of_values)
 
 
 def expand(call: Call) -> UOp:
-    """The node of a call's result; the nodes of what it needs are made with it."""
+    """The node of a call's result; the nodes of its inputs are made with it."""
     with exclusive():
         stack = [call]
         while stack:

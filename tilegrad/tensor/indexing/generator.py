@@ -70,7 +70,7 @@ class Generator:
 
 
 class _Forking(threading.local):
-    """Of the thread that forks: the number of the child."""
+    """On the thread that forks: the number of the child."""
 
     number = 0
 

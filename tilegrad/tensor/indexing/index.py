@@ -104,7 +104,7 @@ class Indexing(Creation):
         if is_one_index(key):
             key = (key,)
         elif kind is self.__class__ and key.ndim and key.dtype is dtypes.bool:
-            # What the mask picks is a matter of its positions alone.
+            # The elements that the mask picks depend on its positions alone.
             self._by_axis_fits(key)
             picked: Self | None = picked_now(self, key)
             if picked is not None:
@@ -127,7 +127,7 @@ class Indexing(Creation):
 
     @slicing
     def _cut(self, key: Any) -> Self:
-        """What numbers, slices, None and Ellipsis pick."""
+        """The view that numbers, slices, None and Ellipsis pick."""
         # One slice or number, which mostly is another one than before, as that has a template.
         kind = key.__class__
         if kind is slice and self.ndim and self._has_elements():
@@ -145,7 +145,7 @@ class Indexing(Creation):
         return self._rows_on(entry, 0) if self.ndim else None
 
     def _rows_on(self, entry: KnownIndex, axis: int) -> Self | None:
-        """As `_known_rows`, of what is picked along an axis."""
+        """As `_known_rows`, for elements picked along an axis."""
         if config.CHECK or entry.dtype is dtypes.bool:
             return None
         (rows,) = self._by_axis(entry, axis)
@@ -200,8 +200,8 @@ class Indexing(Creation):
     @templated
     @valued
     def _picked_at(self, key: tuple[Any, ...]) -> Self:
-        """What integer tensors pick, or one list of one index, beside numbers, slices, None and
-        Ellipsis.
+        """The elements that integer tensors pick, or one list of one index, beside numbers, slices,
+        None and Ellipsis.
         """
         if any(map(is_one_index, key)):
             # A copy of a slice, as a list picks copies.
@@ -217,12 +217,14 @@ class Indexing(Creation):
     @templated
     @valued
     def _rows_at(self, key: Self) -> Self:
-        """What one integer tensor picks along the first axis."""
+        """The rows that one integer tensor picks along the first axis."""
         viewed, tensors = self._viewed(key)
         return viewed._picked(tensors)
 
     def _viewed(self, key: Any) -> tuple[Self, dict[int, Self]]:
-        """What numbers, slices, None and Ellipsis give, and the tensors that index its axes."""
+        """The view that numbers, slices, None and Ellipsis pick, and the tensors that index its
+        axes.
+        """
         keys = self._completed(key)
         x = self
         axis = 0
@@ -387,7 +389,7 @@ class Indexing(Creation):
         x = self._slice(axis, min(start, last), max(start, last) + 1)
         stride = abs(step)
         if step < 0 and count > 1:
-            # Of one element there is nothing to reverse, and what reverses nothing is a copy.
+            # A single element is not reversed, and a flip that reverses nothing is a copy.
             x = self._as_view(x.flip(axis))
         if stride == 1:
             return x

@@ -84,16 +84,16 @@ class KnownIndex:
         return len(self.shape)
 
     def positions_of_true(self) -> list[list[int]]:
-        """For each axis, the indices along it of what is true."""
+        """For each axis, the indices along it of the true elements."""
         flat = [number for number, value in enumerate(self.values) if value]
         steps = [math.prod(self.shape[axis + 1 :]) for axis in range(self.ndim)]
         return [[number // step % size for number in flat] for step, size in zip(steps, self.shape)]
 
 
 def entries_of(key: Any) -> list[Any]:
-    """What `x[key]` is indexed by, one for each axis. A list that is no array, as it holds tensors,
-    slices, None, Ellipsis, or numbers beside lists, stands for a tuple, as in PyTorch and tinygrad;
-    any other list is an array, as in NumPy.
+    """Entries of the index in `x[key]`, one for each axis. A list that is no array, as it holds
+    tensors, slices, None, Ellipsis, or numbers beside lists, stands for a tuple, as in PyTorch and
+    tinygrad; any other list is an array, as in NumPy.
     """
     if isinstance(key, tuple):
         return list(key)

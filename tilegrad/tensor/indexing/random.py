@@ -107,7 +107,7 @@ class Random(Writing):
 
     @templated
     def _as_uniform(self, dtype: DType) -> Self:
-        """What `_uniform` makes of these words; of two for each float64."""
+        """Numbers that `_uniform` makes of these words; of two for each float64."""
         if dtype is dtypes.float64:
             high, low = self.unbind()
             return (high >> 5).cast(dtype) * 2.0**-27 + (low >> 6).cast(dtype) * 2.0**-53
@@ -116,7 +116,9 @@ class Random(Writing):
 
     @templated
     def _as_normal(self, dtype: DType) -> Self:
-        """What `randn` makes of these words: as many as it takes for pairs of uniform numbers."""
+        """Numbers that `randn` makes of these words: as many as it takes for pairs of uniform
+        numbers.
+        """
         exact = dtypes.float64 if dtype is dtypes.float64 else dtypes.float32
         radius, angle = self._as_uniform(exact).unbind()
         normal = ((1 - radius).log() * -2).sqrt() * (angle * (2 * math.pi)).cos()

@@ -1,5 +1,5 @@
-"""What `x[...] = value` makes of a tensor where integer tensors or masks pick the elements: the
-flat positions that the keys name, and the tensor with the values reduced into it at these.
+"""The result of `x[...] = value` where integer tensors or masks pick the elements: the flat
+positions that the keys name, and the tensor with the values reduced into it at these.
 
 With numbers and slices alone an assignment is one to a slice of memory (writing/assignment.py).
 """
@@ -32,7 +32,7 @@ _FLOATS = (dtypes.float32, dtypes.float64)
 
 
 class _Keys(NamedTuple, Generic[T]):
-    """What the keys of an assignment say of positions, each a sum over axes.
+    """Positions that the keys of an assignment name, each a sum over axes.
 
     Attributes:
         first: the flat position where all that follows is 0.

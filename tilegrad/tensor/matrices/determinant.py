@@ -2,10 +2,11 @@
 
 The derivative of a determinant is the matrix of cofactors, and its second one is made of the
 determinants that are left without two rows and two columns: polynomials, finite for any matrix. By
-elimination both are quotients of what is 0 where the matrix is singular. The cofactors come from
-there nonetheless, with a tiny pivot that cancels. What is differentiated again does not cancel, so
-the second derivative is taken of the singular values: det(U S V^T + H) is det(S + U^T H V) up to a
-sign, and without two rows and columns of S it is the product of the other singular values.
+elimination both are quotients with a 0 below where the matrix is singular. The cofactors come from
+there nonetheless, with a tiny pivot that cancels. Cofactors that are differentiated again do not
+cancel, so the second derivative is taken of the singular values: det(U S V^T + H) is det(S + U^T H
+V) up to a sign, and without two rows and columns of S it is the product of the other singular
+values.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ class Determinants(Factorising):
         return self._by_rule("take", (count,), take, [value, packed, self], rule)
 
     def _cofactors(self, packed: Self) -> Self:
-        """The derivative of the determinant of what was eliminated to `packed`."""
+        """The derivative of the determinant of a matrix that was eliminated to `packed`."""
         count, size, _ = self._sizes
         packed = packed.detach()
         sign, pivots = self._pivots_of(packed)
@@ -50,8 +51,9 @@ class Determinants(Factorising):
         return self._by_rule("take", self._sizes, take, [value, packed, self], rule)
 
     def _cofactors_rule(self, g: Self, packed: Self) -> Self:
-        """The gradient from that of the cofactors, `g`. Of what is far from singular it is that
-        of the determinant times the inverse, whose derivatives are right for equal singular values.
+        """The gradient from that of the cofactors, `g`. For a matrix far from singular it is the
+        gradient of the determinant times the inverse, whose derivatives are right for equal
+        singular values.
         """
         count, size, _ = self._sizes
         pivots = packed._slice(2, 0, size).diagonal(0, 1, 2).abs()

@@ -6,8 +6,8 @@ that it makes; the matrices are independent and run side by side. Rows are what 
 along, so that they move neighbouring elements. Where a textbook works on columns, the matrix is
 taken transposed.
 
-Sizes are at least 1. What does not exist (a pivot of zero, a root of a negative number) is what
-arithmetic makes of it: inf or NaN, and only in the matrix that it concerns.
+Sizes are at least 1. Where a value does not exist (a pivot of zero, a root of a negative number),
+arithmetic gives inf or NaN, and only in the matrix that it concerns.
 """
 
 from __future__ import annotations
@@ -142,7 +142,7 @@ def triangular(
 
 
 def cholesky(made: UOp, a: UOp, *, count: int, size: int) -> UOp:
-    """The upper triangle U with U^T U = a, of which the lower triangle is read."""
+    """The upper triangle U with U^T U = a; the lower triangle of `a` is read."""
     kernel = MatrixKernel(made)
     with kernel.each(count) as matrix:
         first = matrix * (size * size)
@@ -173,9 +173,9 @@ def householder_size(rows: int, columns: int, vectors: int) -> int:
 
 
 def householder(made: UOp, a: UOp, *, count: int, rows: int, columns: int, vectors: int) -> UOp:
-    """a = QR, by reflections: made[b] holds (columns, rows + 1), of which column i is row i of R^T
-    up to the diagonal, and beyond it what made it so; then the first `vectors` columns of Q, one a
-    row.
+    """a = QR, by reflections: made[b] holds (columns, rows + 1), where column i is row i of R^T up
+    to the diagonal, and beyond it the reflection that made it so; then the first `vectors` columns
+    of Q, one a row.
     """
     kernel = MatrixKernel(made)
     width = rows + 1

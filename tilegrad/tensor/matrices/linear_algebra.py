@@ -3,9 +3,9 @@
 The last two axes are a matrix, those before count matrices.
 
 Whether a matrix is singular is known only once it is computed, so nothing raises for it: a system
-without a solution gives inf or NaN, as does the Cholesky factor of what is not positive definite,
-in that matrix and no other. `det`, `slogdet`, `qr`, `svd`, `pinv` and `lstsq` are at ease with
-singular matrices.
+without a solution gives inf or NaN, as does the Cholesky factor of a matrix that is not positive
+definite, in that matrix and no other. `det`, `slogdet`, `qr`, `svd`, `pinv` and `lstsq` are at ease
+with singular matrices.
 """
 
 from __future__ import annotations

@@ -4,9 +4,8 @@ One kernel reduces values into rows at the positions that an index names, in ord
 copied what was there: the work is that of the values and one copy, and where several values meet,
 each counts, the later after the earlier. Sums have an op of their own, SCATTER_ADD.
 
-What these functions give is made of sums, picked elements and choices around that kernel, each of
-which has a derivative; the kernel itself only says which value is the last, or the largest, or what
-a product without zeros is.
+Their results are made of sums, picked elements and choices around that kernel, each with a
+derivative; the kernel itself only finds the last value, the largest, or a product without zeros.
 """
 
 from __future__ import annotations
@@ -203,7 +202,7 @@ class Scatter(Sorting):
         """
         wide = sum_dtype(self.dtype) if self.dtype.is_float else self.dtype
         if wide.is_float and Device.target(values.device).supports(dtypes.float64):
-            # Each factor rounds once, so many of them are multiplied in float64.
+            # Each factor rounds once, so products of many factors are taken in float64.
             wide = dtypes.float64
         base, values = self.cast(wide), values.cast(wide)
         if not wide.is_float:
@@ -242,7 +241,7 @@ class Scatter(Sorting):
         """0 everywhere, with the derivative of this tensor."""
         finite = self.isfinite().where(self, 0)
         zero = finite - finite.detach()
-        # What is infinite is not near any other value: its derivative is that of the choice.
+        # An infinite value is not near any other one: its derivative is that of the choice.
         return self.isfinite().where(zero, 0)
 
     def _lowest(self) -> Any:
@@ -266,7 +265,7 @@ class Scatter(Sorting):
                 tensor_of(each, device, variables) for each in (g, node, *node.src)
             ]
             if combine is None:
-                # What was written there last has the gradient of its position.
+                # The value that was written there last has the gradient of its position.
                 order = base._iota(at._sizes[0])
                 nobody = base.zeros_like(dtype=order.dtype) - 1
                 last = nobody._reduced_into(at, order, None)

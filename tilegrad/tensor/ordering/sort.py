@@ -1,8 +1,8 @@
 """Sorting and selecting: `sort`, `argsort`, `topk`.
 
 Values become unsigned integers in the same order: a float's bits, inverted below zero, with one
-zero and with NaN last. What is sorted are these keys; the order found picks the values, so that
-sorting is differentiable as picking is, and works alike for every dtype.
+zero and with NaN last. These keys are sorted; the order found picks the values, so that sorting is
+differentiable as picking is, and works alike for every dtype.
 
 Rows that are short are ordered by counting, for each element, those that come before it: two
 kernels. Longer ones by radix, eight bits at a time, the least significant first: a word holds 32
@@ -157,7 +157,7 @@ class Sorting(Custom):
         order = order.movedim(-1, axis)
         values = x.gather(axis, order) if count and 0 not in sizes else x._slice(axis, 0, count)
         if not self.ndim:
-            # Of one number at most one is asked for, and that is a number again.
+            # At most one element of a number is asked for, and that is a number again.
             shape = () if count else (0,)
             return Ranked(values.reshape(shape), order.reshape(shape))
         return Ranked(values, order)
@@ -264,7 +264,7 @@ class Sorting(Custom):
         blocks = -(-size // block)
         pairs = rows * size * size
         if pairs <= 4 * _PAIRS:
-            # Another round leaves those of the blocks, and of what the best of them hold.
+            # Another round leaves those of the blocks, and those that the best of them hold.
             left = rows * (blocks**2 + (count * block) ** 2)
             if pairs - left <= _WORTH_A_ROUND:
                 return self.contiguous()._by_counting(count)
@@ -286,7 +286,7 @@ class Sorting(Custom):
         return self.gather(1, self._order_of_rows())
 
 
-# Of a word all bits, so that a fill comes after every other.
+# All bits of a word, so that a fill comes after every other.
 _FILL = (1 << 64) - 1
 
 

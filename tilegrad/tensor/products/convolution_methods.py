@@ -38,7 +38,7 @@ def padding_by_axis(name: str, padding: Sizes, count: int) -> list[tuple[int, in
     return [(amount, amount) for amount in by_axis(name, "padding", padding, count)]
 
 
-# What the axes of a weight are, for errors.
+# Axes of a weight, for errors.
 _SHAPE = "(outputs, channels / groups, *kernel)"
 _TRANSPOSED = "(channels, outputs / groups, *kernel)"
 
@@ -106,7 +106,7 @@ class Convolution(Linear):
         if bias is None or not products.dtype.is_float or products.dtype.itemsize >= 4:
             total = products._sum_of_products(reduced)
             return total._with_bias(bias, batch, outputs, positions)
-        # Of half types the sum takes the bias as it is kept, and is rounded once.
+        # The sum of half types takes the bias in its own dtype, and is rounded once.
         total = products._sum_of_products(reduced, is_wide=True)
         result = promote(products.dtype, bias.dtype)
         return total._with_bias(bias, batch, outputs, positions).cast(result)

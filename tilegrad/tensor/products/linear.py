@@ -144,7 +144,7 @@ class Linear(Random):
             return self * weight if bias is None else self * weight + bias
         if bias is None:
             return self._product("linear", weight, dtype)
-        # Of half types the sum takes the bias as it is kept, and is rounded once.
+        # The sum of half types takes the bias in its own dtype, and is rounded once.
         result = promote(promote(self.dtype, weight.dtype), bias.dtype)
         is_short = dtype is None and result.is_float and result.itemsize < 4
         x = self._product("linear", weight, dtype, is_short)
@@ -250,7 +250,7 @@ def _in_pairs(
         (letters, tensor.cast(sum_dtype(tensor.dtype)) if tensor.dtype.is_float else tensor)
         for letters, tensor in operands
     ]
-    # What only one operand has is summed before it meets others.
+    # An axis that only one operand has is summed before it meets others.
     for position, (letters, tensor) in enumerate(operands):
         others = "".join(other for at, (other, _) in enumerate(operands) if at != position)
         letters_left = "".join(x for x in dict.fromkeys(letters) if x in others or x in output)

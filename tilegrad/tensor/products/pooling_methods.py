@@ -29,7 +29,7 @@ def _count(kernel_size: Sizes) -> int:
 
 
 def _missing(size: int, before: int, after: int, k: int, s: int, d: int) -> int:
-    """What the last window of ceil_mode lacks; it begins inside the axis or in front."""
+    """Elements that the last window of ceil_mode lacks; it begins inside the axis or in front."""
     whole = size + before + after
     positions = math.ceil((whole - d * (k - 1) - 1) / s) + 1
     if (positions - 1) * s >= size + before:
@@ -40,7 +40,7 @@ def _missing(size: int, before: int, after: int, k: int, s: int, d: int) -> int:
 def _remaining(
     x: Any, kernel_size: Sizes, stride: Sizes | None, dilation: Sizes, padding: Sizes
 ) -> list[int]:
-    """What ceil_mode adds behind each axis."""
+    """Elements that ceil_mode adds behind each axis."""
     count = _count(kernel_size)
     kernel = by_axis("avg_pool2d", "kernel", kernel_size, count)
     strides = kernel if stride is None else by_axis("avg_pool2d", "stride", stride, count)

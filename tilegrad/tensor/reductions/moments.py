@@ -166,7 +166,7 @@ class Moments(Reduce):
     def _squares(self, apart: Self, rest: Self, axes: tuple[int, ...]) -> Self:
         """The sum over `axes` of the squares of `apart - rest`, in the pass that finds `rest`."""
         squares = apart.square().sum(axes, keepdim=True) - rest.square() * self._count(axes)
-        # Of equal values, rounding may leave less than nothing.
+        # For equal values, rounding may leave less than nothing.
         positive: Self = (squares < 0).where(0, squares)
         return positive
 
@@ -279,9 +279,9 @@ class Moments(Reduce):
 
     def _p_norm(self, p: float, axis: Axes, keepdim: bool) -> Self:
         size = self.abs()
-        # Of a power below 1 the gradient at 0 would be infinite; a negative one is infinite itself.
+        # A power below 1 would have an infinite gradient at 0; a negative one is infinite itself.
         is_plain = p < 0 or float(p).is_integer()
         powers = size.pow(p) if is_plain else size._power_of_sum(p)
         total = powers.sum(axis, keepdim)
-        # Of no elements it is infinite.
+        # The norm of no elements is infinite.
         return total._power_of_sum(1 / p) if p > 0 else total.pow(1 / p)

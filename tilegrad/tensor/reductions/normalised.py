@@ -195,7 +195,7 @@ class Normalised(Moments):
             squares = x._squares(apart, rest, axes)
             variance = squares * (1 / max(count, 1)) if isinstance(count, int) else squares / count
             scale = (variance + eps).rsqrt()
-            # What (apart - rest) * scale is, in one instruction for each element.
+            # (apart - rest) * scale, in one instruction for each element.
             return apart._times_plus(scale.expand(x.shape), (rest * -scale).expand(x.shape))
 
         return self._in_float(function)

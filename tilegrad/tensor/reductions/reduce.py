@@ -55,7 +55,7 @@ class Reduce(Activations):
         shape = node.shape
         axes = as_axes(name, axis, len(shape))
         with_ones = tuple([1 if number in axes else size for number, size in enumerate(shape)])
-        # What requires a gradient stays below its reduction, so that it gets one.
+        # A value that requires a gradient stays below its reduction, so that it gets one.
         is_apart = node.is_constant and not self._requires_grad
         if is_apart and any(is_zero(size) for size in shape):
             assert op.definition.identity is not None
@@ -171,8 +171,8 @@ class Reduce(Activations):
             dim: the same as `axis`, by PyTorch's name.
             keepdim: keep each reduced axis, with size 1.
 
-        Returns a tensor of this dtype without the reduced axes. Of one axis it has `values`, which
-        is itself, and `indices`; and of several equal elements the first has the gradient, which
+        Returns a tensor of this dtype without the reduced axes. For one axis it has `values`, which
+        is itself, and `indices`; the first of several equal elements then has the gradient, which
         all of them share otherwise.
 
         Raises ShapeError if there is no value or an axis is named twice, IndexBoundsError for an
@@ -201,8 +201,8 @@ class Reduce(Activations):
             dim: the same as `axis`, by PyTorch's name.
             keepdim: keep each reduced axis, with size 1.
 
-        Returns a tensor of this dtype without the reduced axes. Of one axis it has `values`, which
-        is itself, and `indices`; and of several equal elements the first has the gradient, which
+        Returns a tensor of this dtype without the reduced axes. For one axis it has `values`, which
+        is itself, and `indices`; the first of several equal elements then has the gradient, which
         all of them share otherwise.
 
         Raises ShapeError if there is no value or an axis is named twice, IndexBoundsError for an
@@ -399,7 +399,7 @@ class Reduce(Activations):
         counted = (ones._running(0, Ops.ADD) - 1).shrink([(0, size)])
         if isinstance(size, int):
             for node in counted.uop.toposort():
-                # What is kept for all bears no one's line.
+                # A node that all share bears no one's line.
                 node.origin = ()
             _iotas.put(size, counted.uop)
         return counted

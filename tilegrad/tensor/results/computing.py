@@ -38,7 +38,7 @@ def realize_all(tensors: Sequence[Any]) -> None:
         pending = _pending(tensors)
         if not pending:
             return
-        # What is assigned is memory after it: then the next segment has leaves that are known.
+        # Assigned values are memory afterwards: then the next segment has leaves that are known.
         others = writes.run_with(pending)
         if running.keeps():
             others = [*others, *grown_constants(pending)]

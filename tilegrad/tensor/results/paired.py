@@ -60,8 +60,8 @@ class PairedValues(SeveralDevices):
 
     @property
     def values(self) -> Self:
-        """The values that `max` or `min` along an axis gave: this tensor itself, half of what is a
-        pair in PyTorch.
+        """The values that `max` or `min` along an axis gave: this tensor itself, half of PyTorch's
+        pair.
 
         Returns this tensor, of the shape without the reduced axis.
 

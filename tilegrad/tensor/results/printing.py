@@ -60,7 +60,7 @@ def values_of(tensor: Core) -> Any | None:
 
 
 def _on_the_host(node: UOp) -> UOp | None:
-    """The host's memory, of which `node` is a copy to the device that is pending."""
+    """The host's memory, if `node` is a pending copy of it to the device."""
     if node.op is not Ops.COPY:
         return None
     source = node.src[0]

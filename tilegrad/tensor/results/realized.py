@@ -276,8 +276,8 @@ class Realized(Attention):
             return read(engine.looked_at(node)).toreadonly()
 
     def _is_gathered_first(self) -> bool:
-        """Whether a value of several devices is brought to one before it is read: that of a view,
-        and one that each device would compute, of which one is enough.
+        """Whether a value of several devices is brought to one before it is read: a view, and one
+        that each device would compute, where one is enough.
         """
         if memory.is_row_major(self.uop):
             return False

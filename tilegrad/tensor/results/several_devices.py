@@ -121,8 +121,8 @@ class SeveralDevices(Realized):
         return engine.placement_of(self.uop) or Placement(group)
 
     def shards(self) -> list[Self]:
-        """What each device has of a tensor of several devices, without those that have nothing; of
-        a single device, the tensor itself.
+        """The shards of a tensor of several devices, without empty ones; for a single device, the
+        tensor itself.
 
         Returns a list of tensors of this dtype, of a single device each.
 

@@ -1,1 +1,1 @@
-"""What tensors stand on: memory, files and host arrays, and which values a run keeps."""
+"""The memory of tensors: buffers, files and host arrays, and the values that a run keeps."""

@@ -14,7 +14,7 @@ __all__ = ["settle_together"]
 
 def settle_together(tensors: Sequence[Any], compute: Callable[[Sequence[Any]], None]) -> bool:
     """As `segments.settle`, of several tensors by one run; whether all of them wait or are memory.
-    What that run has left, as the host has computed a part, has one of its own.
+    Tensors that the run has left, as the host has computed a part, have a run of their own.
     """
     pool = this_thread.pool
     waiting: list[Any] = []

@@ -1,4 +1,4 @@
-"""What `CHECK=1` looks at: whether the integers that data gives for indices lie inside their axes.
+"""The check of `CHECK=1`: whether the integers that data gives for indices lie inside their axes.
 
 An index that is a number is checked where the tensor is made; so are those that came from a list or
 an array, and the few of a small tensor that is in memory (`tensor.storage.host_readable`): to look

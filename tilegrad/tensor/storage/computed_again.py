@@ -30,7 +30,7 @@ def computed_again(roots: Sequence[UOp], graphs: Mapping[UOp, UOp]) -> list[UOp]
     """
     if not are_noted():
         return list(roots)
-    # What each lost value follows from.
+    # The nodes that each lost value follows from.
     lost: dict[UOp, tuple[UOp, ...]] = {}
 
     def sources(node: UOp) -> tuple[UOp, ...]:
@@ -77,8 +77,8 @@ def _is_lost(node: UOp) -> bool:
 
 
 def _written(version: UOp) -> tuple[UOp, ...]:
-    """What the value of a version of memory follows from: what was written, and what there was
-    before if that was a part. Nothing where it cannot be told.
+    """The values that a version of memory follows from: the written one, and the one before if that
+    was a part. Nothing where it cannot be told.
     """
     if version.op is Ops.ASSIGN:
         target, value = version.src[:2]

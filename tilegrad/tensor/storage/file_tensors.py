@@ -1,8 +1,8 @@
 """Tensors in files, on a device `DISK:path`: reading and writing without a kernel.
 
 A file computes nothing. So what is made of a tensor in a file is made where the result goes: on the
-way to another device, the graph's leaves are copied and the rest is computed there. Of a leaf only
-the window that is needed is copied. A write goes to the file at once, after everything that still
+way to another device, the graph's leaves are copied and the rest is computed there. Only the slice
+of a leaf that is needed is copied. A write goes to the file at once, after everything that still
 needs the old bytes.
 """
 
@@ -35,7 +35,7 @@ def leaf_of(path: str) -> UOp | None:
 
 
 def retyped(leaf: UOp, dtype: DType) -> UOp:
-    """The bytes of a leaf as elements of another dtype, of which they hold a whole number."""
+    """The bytes of a leaf as elements of another dtype; there must be a whole number of them."""
     buffer = store.buffer_of(leaf)
     return store.leaf(buffer.view(0, buffer.nbytes // dtype.itemsize, dtype))
 
@@ -196,7 +196,7 @@ def _array(node: UOp) -> Any:
         chain.append(node)
         node = node.src[0]
     buffer = store.buffer_of(node)
-    # What was opened to be read stays so.
+    # Memory of a file that was opened to be read stays so.
     handle = buffer.handle if buffer.is_fixed else buffer.to_write()
     whole = numpy.frombuffer(handle, f"u{node.dtype.itemsize}")
     array = whole

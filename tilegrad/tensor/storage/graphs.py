@@ -1,4 +1,4 @@
-"""What the value in memory was computed from, so that it can still be differentiated.
+"""The graph that a value in memory was computed from, so that it can still be differentiated.
 
 A graph's root is kept by its parts: the engine remembers the memory of a root for as long as the
 root lives, so memory that held its own root would never be given back.
@@ -68,6 +68,6 @@ def _without_what_no_gradient_reaches(graph: UOp) -> UOp:
 
 
 graphs = _Graphs()
-# Memory whose value a replay of a captured function computed of what requires a gradient: there is
-# no graph of it.
+# Memory whose value a replay of a captured function computed from leaves that require a gradient:
+# there is no graph of it.
 replayed: weakref.WeakSet[UOp] = weakref.WeakSet()

@@ -2,8 +2,8 @@
 
 For a handful of elements, to launch a kernel takes longer than NumPy takes for a dozen operations,
 and to compile one as long as for ten thousand. The lines compute what kernels do: IEEE arithmetic,
-operation by operation; only sums may add up in another order. What has no such line (functions like
-`exp`, whose last bits are the kernels' own) makes no evaluator.
+operation by operation; only sums may add up in another order. A step that has no such line
+(functions like `exp`, whose last bits are the kernels' own) makes no evaluator.
 
     v2 = add(i0, k0)                    # x + 1.5
     v3 = reduce_add(v2, (0,), None, float32, None, True)
@@ -299,7 +299,7 @@ def _in_integers(array: Any, dtype: Any) -> Any:
 
     Raises NotOfHostError where one does not fit, which no two machines do alike.
     """
-    # Of int8 and uint8 too, whose own bounds are not symmetric.
+    # Bounds for int8 and uint8 too, whose own are not symmetric.
     most = 2.0 ** min(8 * dtype.itemsize - 1, 62)
     least = 0.0 if dtype.kind == "u" else -most
     if not ((array >= least) & (array < most)).all():

@@ -83,7 +83,7 @@ def _is_state(node: UOp) -> bool:
 
 
 def _entry(node: UOp, numbers: dict[UOp, int]) -> tuple[Any, ...]:
-    """What there is of a node in the key of its graph, whose nodes have `numbers`."""
+    """The entry of a node in the key of its graph, whose nodes have `numbers`."""
     if is_stored(node):
         return node.op, node.dtype, node.shape
     if not node.src:

@@ -1,8 +1,8 @@
 """Values of the host, Python's and NumPy's, to bytes and back.
 
 Lists are packed without NumPy, so that a program that never asks for an array never imports it.
-What the host gives is copied at once: a list or an array that changes later does not change the
-tensor.
+Data of the host is copied at once: a list or an array that changes later does not change the
+    tensor.
 """
 
 from __future__ import annotations
@@ -175,7 +175,7 @@ def pack(values: Sequence[Any], dtype: DType) -> bytes:
 
 
 def _pack_rounded(values: Sequence[Any], dtype: DType) -> bytes:
-    """The bytes of numbers of which some, integers too, overflow to infinity."""
+    """The bytes of numbers, where some, integers too, overflow to infinity."""
     rounded = [as_const(value, dtype) for value in values]
     return struct.pack(f"={len(values)}{_CODES[dtype]}", *rounded)
 
@@ -184,7 +184,7 @@ def _wider(value: int) -> DType:
     return dtypes.int64 if -(1 << 63) <= value < 1 << 63 else dtypes.float64
 
 
-# What takes one number from bytes, which is what most reads ask for.
+# Functions that take one number from bytes, which is the most frequent read.
 _ONE = {
     dtype: struct.Struct(f"={code}").unpack
     for dtype, code in _CODES.items()
@@ -242,7 +242,7 @@ def is_plain_array(data: Any) -> bool:
 def buffer_fields(data: Any) -> tuple[bytes, DType, tuple[int, ...]] | None:
     """(bytes, dtype, shape) of an object with a buffer; None if it has none. Bytes are uint8.
 
-    Raises DTypeError for a buffer of what tensors do not hold.
+    Raises DTypeError for a buffer of a dtype that tensors do not hold.
     """
     try:
         view = memoryview(data)
@@ -321,7 +321,7 @@ def array_from(data: memoryview, dtype: DType, shape: Sequence[int]) -> Any:
 
 
 def bytes_of_array(array: Any, dtype: DType, shape: Sequence[int], name: str) -> memoryview:
-    """The bytes of what the function `name` gave for a tensor of `dtype` and `shape`.
+    """The bytes of the result of the function `name` for a tensor of `dtype` and `shape`.
 
     Raises ShapeError or DTypeError if that is something else.
     """
@@ -334,7 +334,7 @@ def bytes_of_array(array: Any, dtype: DType, shape: Sequence[int], name: str) ->
 
 
 def moved(array: Any, op: Ops, arg: Any) -> Any:
-    """What a movement op makes of an array."""
+    """The result of a movement op on an array."""
     import numpy
 
     match op:
@@ -356,8 +356,8 @@ def moved(array: Any, op: Ops, arg: Any) -> Any:
 
 
 def moved_bytes(raw: memoryview, itemsize: int, moves: Sequence[tuple[Ops, Any]]) -> memoryview:
-    """What movement ops, in order, make of a memory of elements of `itemsize` bytes: the bytes in
-    row-major order.
+    """The bytes, in row-major order, that movement ops, in order, leave of a memory of elements of
+    `itemsize` bytes.
     """
     import numpy
 

@@ -21,19 +21,19 @@ __all__ = ["Known", "known", "known_elements"]
 # Elements that are looked at where they are known: what came from the host, and other memory.
 _MOST_FROM_HOST = 1 << 16
 _MOST_IN_MEMORY = 1 << 10
-# Of so few Python finds the ends as fast as NumPy, which takes time to load.
+# Up to this number of elements Python finds the ends as fast as NumPy, which takes time to load.
 _MOST_IN_PYTHON = 64
 _FORMATS: dict[str, Any] = {
     "int8": "b", "int16": "h", "int32": "i", "int64": "q", "uint8": "B", "uint16": "H",
     "uint32": "I", "uint64": "Q", "float32": "f", "float64": "d",
 }  # fmt: skip
-# What gives the elements of its source: all of them, or some, zeros, or the same integers.
+# Ops that give the elements of their source: all of them, or some, zeros, or the same integers.
 _ALL = frozenset({
     Ops.COPY, Ops.RESHAPE, Ops.DETACH, Ops.CONTIGUOUS, Ops.ASSIGN, Ops.PERMUTE, Ops.FLIP,
     Ops.EXPAND,
 })  # fmt: skip
 _MOVES = _ALL | {Ops.SHRINK, Ops.PAD, Ops.CAST}
-# What gives its source as it is.
+# Ops that give their source as it is.
 _SAME = frozenset({Ops.COPY, Ops.DETACH, Ops.CONTIGUOUS})
 # One step down from a tensor: its op, its argument, and its dtype.
 _Step = tuple[Ops, Any, DType]
@@ -158,7 +158,7 @@ def known(tensor: Any) -> Known | KnownNumber | None:
         or min(size, buffer.size) > _most_of(buffer)
         or dtype.name not in _FORMATS
         or any(op is Ops.CAST and not (dtype.is_int and to.is_int) for op, _, to in steps)
-        # What was never written to, as in Tensor.empty, holds nothing to look at.
+        # Memory that was never written to, as in Tensor.empty, holds nothing to look at.
         or not buffer.is_allocated
     ):
         return None

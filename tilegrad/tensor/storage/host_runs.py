@@ -83,7 +83,7 @@ _unseen = _Unseen()
 
 
 def quietly(function: Callable[..., Any], *operands: Any) -> Any:
-    """What a function of NumPy's makes of `operands`, without a word of what overflows."""
+    """The result of a function of NumPy's for `operands`, without a warning of overflows."""
     context = _quiet.context
     if context is None:
         import numpy
@@ -109,7 +109,7 @@ def evaluated(tensor: Any, most: int = _MOST_UNSTORED) -> Any | None:
     if not may_compute():
         return None
     with _exclusive:
-        # What nobody reads would wait forever: once it is much, all of it runs.
+        # Calls that nobody reads would wait forever: once there are many, all of them run.
         if pool.count > _MOST_WAITING and (alive := _many(pool)):
             run_on_host(tensor, call, alive)
             return None
@@ -178,7 +178,7 @@ def elements_of(tensor: Any, most: int = _MOST_UNSTORED) -> Any | None:
 
 
 def constant_number(node: UOp) -> Any | None:
-    """The value of a constant graph without axes, as a number of Python's; None of anything else,
+    """The value of a constant graph without axes, as a number of Python's; None for other graphs,
     and where kernels have to tell.
     """
     if node.op is Ops.CONST or not node.is_constant or node.shape or not may_compute():
@@ -194,7 +194,7 @@ def is_in_memory(tensor: Any) -> bool:
 
 
 def made_of(template: Template, leaves: Sequence[UOp]) -> Any:
-    """What a template of one result makes of leaves.
+    """The result of a template of one result for leaves.
 
     Raises NotOfHostError where one of them, or a step, is not for the host.
     """
@@ -300,7 +300,7 @@ class _Run:
 
     def __init__(self) -> None:
         self.arrays: dict[Any, Any] = {}
-        # Of each leaf, the memory below it.
+        # For each leaf, the memory below it.
         self.below: list[tuple[Input, UOp | Value | None]] = []
 
     def compute(self, ordered: list[Call]) -> None:

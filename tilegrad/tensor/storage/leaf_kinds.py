@@ -1,5 +1,6 @@
-"""What a leaf of waiting calls is: memory under some moves, a number, random words, or memory whose
-sizes may be others. A segment is run again where the leaves are of the kinds that it was noted for.
+"""Kinds of the leaves of waiting calls: memory under some moves, a number, random words, or memory
+whose sizes may be others. A segment is run again where the leaves are of the kinds that it was
+noted for.
 """
 
 from __future__ import annotations
@@ -19,11 +20,11 @@ __all__ = [
 
 
 class LeafKind(NamedTuple):
-    """What a leaf of calls is. Where it is a chain of `steps`, from the top down to memory number
-    `base` of `size` elements: those, and the `moves` from the memory up if they only move. Else
-    `key` says all of it, and `steps` is None. Where the offset of a slice may be another one, it is
-    the value of a variable of the launches: `offsets` has for each of `steps` None or its variables
-    by axis.
+    """The kind of a leaf of calls. Where it is a chain of `steps`, from the top down to memory
+    number `base` of `size` elements: those, and the `moves` from the memory up if they only move.
+    Else `key` says all of it, and `steps` is None. Where the offset of a slice may be another one,
+    it is the value of a variable of the launches: `offsets` has for each of `steps` None or its
+    variables by axis.
     """
 
     steps: tuple[tuple[Ops, DType, Any], ...] | None
@@ -49,9 +50,10 @@ class LeafKind(NamedTuple):
 
 
 class NumberKind(NamedTuple):
-    """What a number that is a leaf has to be: of `dtype`, and of these `bits`, or the value of a
+    """The condition on a number that is a leaf: of `dtype`, and of these `bits`, or the value of a
     `variable` of the launches where that has a name. No `bits` are those of a number that only
-    stands in what waits on: it may be any.
+    stands in calls that wait on: it may be any. No `bits` are those of a number that only stands in
+    what waits on: it may be any.
     """
 
     dtype: DType
@@ -60,7 +62,7 @@ class NumberKind(NamedTuple):
 
 
 class DrawKind(NamedTuple):
-    """What a leaf of random words has to be: of `shape`, on `device`. Its seed and offset are the
+    """The condition on a leaf of random words: of `shape`, on `device`. Its seed and offset are the
     values of three variables of the launches, of these `names` if the plan needs it.
     """
 
@@ -75,8 +77,8 @@ class DrawKind(NamedTuple):
 
 
 class SizedKind(NamedTuple):
-    """What a leaf is whose sizes may be others: all elements of memory number `base`, on `device`,
-    in their order, by way of these `ops` beside RESHAPE, from the top down.
+    """The kind of a leaf whose sizes may be others: all elements of memory number `base`, on
+    `device`, in their order, by way of these `ops` beside RESHAPE, from the top down.
     """
 
     ops: tuple[Ops, ...]
@@ -86,11 +88,11 @@ class SizedKind(NamedTuple):
 
 
 class SizedSliceKind(NamedTuple):
-    """What a leaf is whose sizes may be others: a slice of memory number `base` on `device`. Below
-    the slice the memory has `shape`, where None is so many elements more than the slice has along
-    that axis as `margins` says, or any number where it says None. The slice begins at `starts`,
-    from the end of the axis if that is negative, and so many DETACH are on the way. Axes of one
-    element may be left out above it, or added.
+    """The kind of a leaf whose sizes may be others: a slice of memory number `base` on `device`.
+    Below the slice the memory has `shape`, where None stands for the slice's size along that axis
+    plus that of `margins`, or for any number where `margins` has None. The slice begins at
+    `starts`, from the end of the axis if that is negative, with `detaches` DETACH on the way. Axes
+    of one element may be left out above it, or added.
     """
 
     shape: tuple[int | None, ...]

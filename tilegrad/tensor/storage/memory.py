@@ -113,7 +113,7 @@ def owned(node: UOp, device: str) -> UOp:
         target = group_memory.empty_as(placement, node.shape, node.dtype)
         if target.op is not Ops.PERMUTE:
             return compute(Ops.ASSIGN, node.dtype, (target, node))
-        # What is written whole is written in the order of its memory.
+        # A value that is written whole is written in the order of its memory.
         (below,), order = target.src, target.arg
         inverse = tuple([order.index(axis) for axis in range(len(order))])
         value = UOp(Ops.PERMUTE, node.dtype, (node,), inverse)
@@ -150,7 +150,7 @@ def _value_everywhere(node: UOp) -> Any:
 
 
 def base_of(node: UOp) -> UOp:
-    """What a chain of movement ops, and of assignments that wait to run, is a view of."""
+    """The node below a chain of movement ops and of assignments that wait to run."""
     written: UOp | None = None
     while True:
         if node.op.is_movement or node.op is Ops.DETACH:
@@ -177,7 +177,7 @@ _bases: weakref.WeakKeyDictionary[UOp, weakref.ref[UOp]] = weakref.WeakKeyDictio
 _views: weakref.WeakSet[UOp] = weakref.WeakSet()
 
 
-# What a view of memory looks at: a BUFFER, or what is one once it was written to.
+# The node that a view of memory looks at: a BUFFER, or a node that is one once it was written to.
 version_of = below_views
 
 
@@ -309,7 +309,7 @@ def looks_at(node: UOp, buffer: UOp) -> bool:
 
 
 def is_in_order(node: UOp) -> bool:
-    """Whether the view `node` has the elements of what it looks at in their order."""
+    """Whether the view `node` has the elements of the memory below in their order."""
     while node.op.is_movement or node.op is Ops.DETACH:
         if node.op in (Ops.PERMUTE, Ops.FLIP):
             return False
@@ -362,7 +362,7 @@ def fixed(node: UOp, variables: Variables) -> UOp:
 
 
 def stored_below(node: UOp, device: str) -> UOp:
-    """What to compute so that `node` is memory: itself, or the stored value it views."""
+    """The node to compute so that `node` is memory: itself, or the stored value it views."""
     if node.is_constant:
         # No memory below a constant graph says on which device to compute it.
         return (
@@ -372,7 +372,7 @@ def stored_below(node: UOp, device: str) -> UOp:
         )
     base = below_views(node)
     if base in _superseded and base is not node:
-        # Of what is about to be overwritten, no more is kept than is looked at.
+        # No more than the view is materialised where the memory is about to be overwritten.
         return node
     return base if base.op in (Ops.COPY, Ops.CONTIGUOUS, *WRITTEN) else node
 

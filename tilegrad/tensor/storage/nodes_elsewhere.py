@@ -42,14 +42,14 @@ class NodesElsewhere:
             for number, axis, more in positions
         }
         self.memory: dict[UOp, UOp] = {}
-        # Of memory that a leaf covers, the shape that it is seen in.
+        # For memory that a leaf covers: the shape that it is seen in.
         self.shape_of: dict[UOp, tuple[int, ...]] = {}
 
     def calls(self) -> dict[Call, UOp] | None:
         """The nodes of the calls; None if they have other graphs there."""
         nodes: dict[Input, UOp] = {}
         same: list[Input] = []
-        # What covers its memory says how long that is, also for slices of it.
+        # A leaf that covers its memory tells how long that is, also for slices of it.
         leaves = [*enumerate(self.plain.leaves.items())]
         leaves.sort(key=lambda each: _has_slice(chain_of(each[1][1])))
         for number, (leaf, node) in leaves:

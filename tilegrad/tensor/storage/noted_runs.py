@@ -1,4 +1,4 @@
-"""What came of the first run of equal calls, noted so that later ones need no nodes.
+"""Outcomes of the first run of equal calls, noted so that later ones need no nodes.
 
 The first time, the nodes of a segment (`tensor.storage.segments`) run over other leaves of the same
 memory. So nothing that was computed elsewhere is found on the way, and what is noted follows from
@@ -47,12 +47,12 @@ class Outcome(NamedTuple):
 
 
 class Segment:
-    """What was decided of a segment: the memory that the plan reads, by number, the variables of
-    its launches, the outcomes of its calls, and of copies from the host that it reads. Without a
+    """Decisions about a segment: the memory that the plan reads, by number, the variables of its
+    launches, the outcomes of its calls, and of copies from the host that it reads. Without a
     binding there is nothing to run. It is for leaves of certain `kinds`, under the switches
     `config`.
 
-    Of a plan for a range of sizes, `comes_again` counts a run, and says whether the plan still is
+    For a plan for a range of sizes, `comes_again` counts a run, and says whether the plan still is
     the one for this size. `runs` counts those that the walk over the calls found.
     """
 
@@ -215,7 +215,7 @@ def _offset_names(
 
 
 class ResultsAlive(engine.Others):
-    """What a run of plain nodes has to know of the results alive, and what it was."""
+    """Facts that a run of plain nodes needs about the results alive, and the run itself."""
 
     def __init__(self, alive: Sequence[UOp]):
         self.alive = alive
@@ -266,7 +266,7 @@ def noted(
     computed: Sequence[tuple[Call, UOp, Reached | None, bool]],
     others: ResultsAlive,
 ) -> Segment | None:
-    """What came of a segment; None if its plan does not run in one call."""
+    """The noted segment; None if its plan does not run in one call."""
     sources = {base: -1 - number for number, base in enumerate(plain.bases.values())}
     run: _PlanRun | None = None
     if others.runs:
@@ -293,8 +293,8 @@ def _noted_run(
     others: ResultsAlive,
     sources: dict[UOp, int],
 ) -> _PlanRun | None:
-    """What to know of the run of a segment, whose results are added to `sources`; None if it takes
-    more than launches over the memory below the leaves.
+    """The noted run of a segment, whose results are added to `sources`; None if it takes more than
+    launches over the memory below the leaves.
     """
     ((request, binding, memory, values),) = others.runs
     if binding.targets or ready_plan(binding.plan) is None:

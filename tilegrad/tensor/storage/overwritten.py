@@ -93,7 +93,7 @@ def follow(tensor: Any) -> None:
         owners.setdefault(fresh, Owner(tensor))
     tensor._previous = (*tensor._earlier_references(), weakref.ref(node))
     if node is not version and not store.is_same(old, fresh):
-        # A view of what was there before another write.
+        # A view of the memory's value before another write.
         hold(tensor, old_value(tensor, node, stored), is_computed=False)
         return
     hold(tensor, stored, is_computed=False)
@@ -114,8 +114,8 @@ def follow(tensor: Any) -> None:
 
 def _without_reading(written: UOp, memory: UOp) -> UOp:
     """`written` without what `memory` held before, as far as it is known: an earlier write of all
-    of it stands for what it wrote, and what had been there for its graph. A gradient that needs the
-    value of what is not known is refused when it is computed.
+    of it stands for what it wrote, and what had been there for its graph. A gradient that needs an
+    unknown value is refused when it is computed.
     """
     made: dict[UOp, UOp] = {}
     for node in toposort([written]):
@@ -132,8 +132,9 @@ def _without_reading(written: UOp, memory: UOp) -> UOp:
 
 
 def _has_a_graph(tensor: Any, owner: Any) -> bool:
-    """Whether a gradient of what is in the memory of `owner`, at which `tensor` looks, goes on to
-    what it was computed from. A view is followed like what it looks at, which may be a leaf.
+    """Whether a gradient of the value in the memory of `owner`, at which `tensor` looks, goes on to
+    the graph that computed it. A view is followed like the tensor it looks at, which may be a leaf.
+    A view is followed like what it looks at, which may be a leaf.
     """
     if not tensor._requires_grad or tensor._is_leaf:
         return False

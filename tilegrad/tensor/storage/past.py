@@ -1,11 +1,11 @@
-"""What memory was computed from, where its graph was given back: so that a gradient that is asked
-for too late is an error, and never None or a part of itself.
+"""Origins of memory whose graph was given back: so that a gradient that is asked for too late is an
+error, and never None or a part of itself.
 
-A value that requires no gradient loses its graph as it becomes memory. What remains is the *past*
-of the memory: weak references to the nodes and the memory that tensors may still ask a gradient
-for. A past links to those of older memory that still lives, and takes over what those of dead
-memory hold: so a loop of many steps has a past of constant size, and one that keeps all of its
-states has a link a step.
+A value that requires no gradient loses its graph as it becomes memory. The *past* of the memory
+remains: weak references to the nodes and the memory that tensors may still ask a gradient for. A
+past links to those of older memory that still lives, and takes over what those of dead memory hold:
+so a loop of many steps has a past of constant size, and one that keeps all of its states has a link
+a step.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ _blank = object.__new__
 
 
 class Reached(NamedTuple):
-    """What a gradient of a value goes to: leaves, memory below them, and calls. Each is a set of
-    numbers, bit by bit: those of a chain of n values would be n * n numbers.
+    """Ends of a value's gradients: leaves, memory below them, and calls. Each is a set of numbers,
+    bit by bit: those of a chain of n values would be n * n numbers.
     """
 
     leaves: int
@@ -68,8 +68,8 @@ class _Mark:
 
 
 class _Origin:
-    """Of a value that no run computed, such as an array of the host that became memory: its mark,
-    by which the pasts of what is computed from it find it when it has a leaf.
+    """The origin of a value that no run computed, such as an array of the host that became memory:
+    its mark, by which the pasts of later values find it when it has a leaf.
     """
 
     __slots__ = ("memory",)
@@ -84,10 +84,10 @@ class _Origin:
 
 
 class _Run:
-    """What a run of calls stood on (`tensor.storage.segments`), and where its values are, for their
+    """Leaves of a run of calls (`tensor.storage.segments`), and where its values are, for their
     pasts: weak references to leaves, the memory below them, and calls whose results were alive,
-    which have the first numbers. `names` has for leaves that
-    are graphs all nodes of these, `memory` for each call that was computed its mark.
+    which have the first numbers. `names` has for leaves that are graphs all nodes of these,
+    `memory` for each call that was computed its mark.
     """
 
     __slots__ = ("bases", "calls", "depth", "leaves", "links", "memory", "names")
@@ -108,7 +108,7 @@ class Past:
 
     __slots__ = ("_calls", "_links", "_marks", "_nodes", "_run", "depth", "memory")
     _run: tuple[_Run, Reached] | None
-    # What follows from the run is not set before that was worked out.
+    # Attributes that follow from the run; set once they were worked out.
     _calls: dict[int, weakref.ref[Call]]
     # Values that had no leaf when this was worked out.
     _marks: dict[int, _Mark]
@@ -254,8 +254,8 @@ _names: weakref.WeakKeyDictionary[UOp, list[weakref.ref[Any]]] = weakref.WeakKey
 
 
 def _names_below(leaf: UOp) -> list[weakref.ref[Any]]:
-    """Of a leaf of a run that is a graph, the nodes below that its gradients go through or to, as a
-    tensor may be any of them, and the graph itself may die before they do.
+    """For a leaf of a run that is a graph, the nodes below that its gradients go through or to, as
+    a tensor may be any of them, and the graph itself may die before they do.
     """
     known = _names.get(leaf)
     if known is not None:

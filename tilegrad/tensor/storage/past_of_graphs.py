@@ -27,9 +27,9 @@ _of_values: weakref.WeakKeyDictionary[UOp, Past] = weakref.WeakKeyDictionary()
 
 
 def note(computed: Mapping[UOp, UOp], near: Mapping[UOp, Sequence[UOp]] = NO_NAMES) -> None:
-    """Note what values were computed from: by value, the BUFFER that holds it from now on. What one
-    of them was computed from by way of another is in the other's past. `near` has what is known of
-    values without a walk (`memory_reached`).
+    """Note what values were computed from: by value, the BUFFER that holds it from now on. Origins
+    of one of them by way of another are in the other's past. `near` has what is known of values
+    without a walk (`memory_reached`).
     """
     todo: dict[UOp, UOp] = {}
     for root, base in computed.items():
@@ -68,12 +68,12 @@ def _reached_from(request: Request, number: int) -> list[int]:
         number = stack.pop()
         node = request.nodes[number]
         is_memory = node.op is Ops.BUFFER or base_of(node).op is Ops.BUFFER
-        # Of all of it in its order the memory below is known.
+        # The memory below all of a value in its order is known.
         if is_memory and node.op is not Ops.RESHAPE and node.dtype.is_float:
             found.append(number)
         if node.op in NO_DERIVATIVE or not (node.dtype.is_float or node.op is Ops.LOOP):
             continue
-        # Nothing remains of what an assignment overwrites.
+        # Nothing remains of a value that an assignment overwrites.
         for source in request.sources[number][1 if node.op is Ops.ASSIGN else 0 :]:
             if source not in seen:
                 seen.add(source)
@@ -123,7 +123,7 @@ def _made(todo: Mapping[UOp, UOp]) -> Iterator[tuple[UOp, Past]]:
             continue
         if not roots or node.op in NO_DERIVATIVE or not (is_float or node.op is Ops.LOOP):
             continue
-        # Nothing remains of what an assignment overwrites.
+        # Nothing remains of a value that an assignment overwrites.
         for source in node.src[1:] if node.op is Ops.ASSIGN else node.src:
             already = needed_by.get(source, roots)
             needed_by[source] = roots if already is roots else already | roots
@@ -159,7 +159,7 @@ def _made_of(root: UOp, base: UOp) -> Past:
                 continue
         if op in NO_DERIVATIVE or not (is_float or op is Ops.LOOP):
             continue
-        # Nothing remains of what an assignment overwrites.
+        # Nothing remains of a value that an assignment overwrites.
         for source in node.src[1:] if op is Ops.ASSIGN else node.src:
             if source not in seen:
                 seen.add(source)

@@ -61,9 +61,7 @@ def relieve(tensor: Any) -> None:
 
 
 def _waiting(node: UOp) -> list[UOp]:
-    """What is to be computed for a node, and the values that it is computed from, which come
-    first.
-    """
+    """Nodes to compute for a node: those that it is computed from come first."""
     return list(toposort([node], stop=lambda each: each.stored is not None))
 
 

@@ -201,13 +201,13 @@ class _Others(engine.Others):
     def __init__(self, values: Variables, near: Near | None):
         self.values = values
         self.near = near
-        # What a tensor that looks at memory about to be overwritten needs.
+        # Values that tensors need which look at memory about to be overwritten.
         self.lookers: dict[int, tuple[Any, UOp]] = {}
         self.request: Request | None = None
-        # What the run materialises though nobody asked for it.
+        # Values that the run materialises though nobody asked for them.
         self.materialised: list[UOp] = []
         self.request_numbers: Collection[UOp] | None = None
-        # What depends on variables, of their values in this run.
+        # Values that depend on variables, for the variables' values in this run.
         self.passing: Mapping[UOp, UOp] = {}
 
     def retained(self, request: Request) -> Iterable[UOp]:
@@ -239,10 +239,10 @@ class _Others(engine.Others):
         roots = {*map(request.nodes.__getitem__, request.roots)}
         for node in nodes:
             if node in roots:
-                # What is made of a root alone finds it computed.
+                # A value made of a root alone finds it computed.
                 continue
-            # What is made of constants alone is never materialised, and graphs that have nothing
-            # else in common share it.
+            # Values made of constants alone are never materialised, and graphs that have nothing
+            # else in common share them.
             if node.users and node._is_constant is not True and not node.is_constant:
                 stack.append(node)
             if node.holders is not None and node.op not in NEVER_MATERIALISED:
@@ -309,7 +309,7 @@ class _Others(engine.Others):
                 node = UOp(Ops.CONTIGUOUS, node.dtype, (node,)) if node.op is Ops.BUFFER else node
                 self.lookers[number] = tensor, node
             else:
-                # What its reader asks for.
+                # The value that its reader asks for.
                 node = stored_below(node, tensor.device)
             needed.append(node)
         return needed
@@ -334,8 +334,8 @@ class _Others(engine.Others):
                     self.near[request.nodes[number]] = reached
 
     def stand_on_passing(self, roots: Collection[UOp]) -> None:
-        """After the run: of what depends on variables, give each tensor whose values of them are
-        those of the run the memory of its own value; for `roots` the caller does so.
+        """After the run: for values that depend on variables, give each tensor whose values of them
+        are those of the run the memory of its own value; for `roots` the caller does so.
         """
         for node, stored in self.passing.items():
             if node not in roots:
@@ -353,8 +353,8 @@ class _Others(engine.Others):
         past_of_graphs.remember(found)
 
     def stand_on_memory(self, roots: Iterable[UOp], excluded: Collection[int]) -> None:
-        """After the run: tensors of what it materialised have the memory instead of the graph
-        below. But for the first few runs that follow one another they have their graphs, so that a
+        """After the run: tensors of materialised values have the memory instead of the graph below.
+        But for the first few runs that follow one another they have their graphs, so that a
         gradient can still be asked for.
         """
         if not self.materialised or self.request_numbers is None:
@@ -444,8 +444,8 @@ def _is_view_op(node: UOp) -> bool:
 
 
 def _values(roots: list[UOp], values: dict[UOp, int]) -> dict[UOp, int]:
-    """`values`, and those of the variables in what has to run for `roots`. What has other values of
-    the same variables runs on its own, before.
+    """`values`, and those of the variables in what has to run for `roots`. A value with other
+    values of the same variables runs on its own, before.
     """
     holders: list[Any] = []
     if len(with_variables):

@@ -1,5 +1,5 @@
-"""What `SEGMENTS=2` checks: the nodes of a segment, run as any graph, have the values that its plan
-gave.
+"""The check of `SEGMENTS=2`: the nodes of a segment, run as any graph, have the values that its
+plan gave.
 """
 
 from __future__ import annotations

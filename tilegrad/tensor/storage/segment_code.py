@@ -1,7 +1,7 @@
 """Straight-line code for segments that come again and again.
 
 A segment is found by its structure, which takes a walk over its calls, and by the kinds of its
-leaves (`tensor.storage.signatures`). Of one that has run a few times both are known, so they are
+leaves (`tensor.storage.signatures`). Both are known for one that has run a few times, so they are
 compared by a function that is written for it and has no loop:
 
     c0, c1 = alive
@@ -53,7 +53,7 @@ __all__ = ["Found", "Match", "written"]
 
 # The calls, the memory below their leaves, the copies from the host, the values of variables.
 Found = tuple[WaitingCalls, list[Base], list[UOp], dict[str, int]]
-# What the walk would have found; True if the segment has run by that; None or False otherwise.
+# The walk's result; True if the segment has run by that; None or False otherwise.
 Match = Callable[[list[Call], Call], Found | bool | None]
 Values = Callable[[Sequence[Input]], dict[str, int] | None]
 
@@ -92,9 +92,9 @@ def written(
     segment: Segment, found: WaitingCalls, asked: Call, values_of: Values | None = None
 ) -> Match | None:
     """The function for calls that are equal to those of `found`, over leaves of the segment's
-    kinds; None for leaves of which there is no more than a key. Where sizes may be others,
-    `values_of` gives the variables that follow from those of leaves, and None for leaves of another
-    segment. It runs the segment if that takes its plan alone.
+    kinds; None for leaves with no more than a key. Where sizes may be others, `values_of` gives the
+    variables that follow from those of leaves, and None for leaves of another segment. It runs the
+    segment if that takes its plan alone.
     """
     kinds = segment.kinds
     if any(isinstance(kind, LeafKind) and kind.steps is None for kind in kinds):
@@ -157,7 +157,7 @@ def _check_inputs(writer: FlatCode, found: WaitingCalls, names: Mapping[Any, str
         inputs = call.inputs or ()
         if not inputs:
             continue
-        # What comes for the first time has its name at once.
+        # An input that comes for the first time has its name at once.
         targets: list[str] = []
         first: dict[Any, None] = {}
         for position, each in enumerate(inputs):

@@ -6,7 +6,7 @@ each call has after it. The lines do what `segments._run` and `segments._take` d
     c0.value = v0; c0.moves = k9; c0.generation = generation
     ...
 
-and there are none for a segment of which a run may take more than that.
+and there are none for a segment whose run may take more than that.
 """
 
 from __future__ import annotations
@@ -137,8 +137,8 @@ def _run(writer: FlatCode, segment: Segment) -> None:
 
 
 def _values(writer: FlatCode, segment: Segment) -> None:
-    """Name the memory of each outcome: `v0`, `v1`, and `m1` what was there before. What was copied
-    from the host is known by its node.
+    """Name the memory of each outcome: `v0`, `v1`, and `m1` what was there before. Copies from the
+    host are known by their nodes.
     """
     add = writer.lines.append
     sources = [each.source for each in segment.outcomes]

@@ -1,7 +1,7 @@
 """Equal segments: what a thread's waiting calls led to once is run again without making nodes.
 
-Between two reads, a loop makes the same calls over other memory. What has to run for a read follows
-from these calls (`tensor.handle.waiting`), from what they stand on, and from which results are
+Between two reads, a loop makes the same calls over other memory. The work for a read follows from
+these calls (`tensor.handle.waiting`), from the leaves they stand on, and from the results that are
 alive. All of this is the *signature* of a segment. The first time, the nodes are made and run as
 any graph, and what came of it is noted: the plan, the memory that it reads, and which results are
 memory after it. The next equal segment runs that plan. `SEGMENTS=2` runs the nodes as well, and
@@ -12,9 +12,9 @@ compares.
         which result of the plan
     Call.value -> Value: the buffer, and a leaf once somebody asks for a node
 
-What a result is computed from is cached for a few runs, as graphs are (`tensor.storage.running`),
-so that its nodes can still be made; then it stands on its memory alone, and the memory knows its
-past.
+Values that a result is computed from are cached for a few runs, as graphs are
+(`tensor.storage.running`), so that its nodes can still be made; then it stands on its memory alone,
+and the memory knows its past.
 """
 
 from __future__ import annotations
@@ -149,7 +149,7 @@ def read(
             stand_on_memory(tensor, call, value.node(call.moves))
             return None
         if call.inputs is not None and not call.requires_grad:
-            # What others are computed from by way of this call is still known.
+            # Origins of other values by way of this call are still known.
             settle_alias(tensor, call)
             tensor._call = call.of_memory()
         leaf = value.leaf
@@ -207,7 +207,7 @@ def _run_for(tensor: Any, call: Call, compute: Compute) -> None:
     below = described(found.leaves)
     if below is None:
         pool.expand()
-        # What grows is memory from now on, so that the next step can be a segment.
+        # A value that grows is memory from now on, so that the next step can be a segment.
         growing = [each.handle() for each in (*pool.together, *found.states, *found.joins)]
         compute([tensor, *[each for each in growing if each is not None and each is not tensor]])
     else:
@@ -460,7 +460,7 @@ def _take(
         each = call.handle()
         is_plain = each is not None and each._call is call and not each._requires_grad
         if is_plain and call.node is not None and call.value is not None:
-            # What is written next goes to the memory, which its node does not show.
+            # The next write goes to the memory, which its node does not show.
             stand_on_memory(each, call, call.value.node(call.moves))
     if asked.value is None:
         # A view of memory that is made again.

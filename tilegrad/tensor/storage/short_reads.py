@@ -1,10 +1,11 @@
 """The short way of a read to a graph that comes often: no other tensor has to do with it.
 
-The long way (`running`, `engine.realize`) asks what a run concerns beside its root: tensors that
-hold or need a value on the way, gradients that wait, parameters that are no memory yet, assignments
-that take their value with the next run, views of what is overwritten. Of a graph whose short way is
-known (`engine.realize.short_runs`) nearly all of these are absent in nearly all runs. Here each is
-asked in the cheapest way that can say no; where one says yes, the long way has it.
+The long way (`running`, `engine.realize`) looks for all that a run concerns beside its root:
+tensors that hold or need a value on the way, gradients that wait, parameters that are no memory
+yet, assignments that take their value with the next run, views of overwritten memory. Nearly all of
+these are absent in nearly all runs of a graph whose short way is known
+(`engine.realize.short_runs`). Here each is asked in the cheapest way that can say no; where one
+says yes, the long way has it.
 """
 
 from __future__ import annotations

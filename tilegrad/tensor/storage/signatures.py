@@ -1,8 +1,8 @@
-"""What a thread's waiting calls need, and their signature.
+"""Needs of a thread's waiting calls, and their signature.
 
-Calls wait for a read (`tensor.handle.waiting`). What has to run for it follows from those calls,
-from which of their results are alive, and from what they stand on. All of that is the *signature*,
-in two halves:
+Calls wait for a read (`tensor.handle.waiting`). The work for it follows from those calls, from
+those of their results that are alive, and from the leaves they stand on. All of that is the
+*signature*, in two halves:
 
 * the *structure*: the calls as numbers, in one walk from the results alive down (`WaitingCalls`).
   It finds the segments that ran for the same structure before.
@@ -46,7 +46,7 @@ __all__ = [
 # them, and a run of their nodes does so.
 _MOST_OPS = 1
 _AS_IS = frozenset({Ops.CONST, Ops.COPY, Ops.DETACH, Ops.BUFFER})
-# What has no value of its own, or another one each time.
+# Ops that have no value of their own, or another one each time.
 _APART = frozenset({
     Ops.CUSTOM, Ops.ASSIGN, Ops.AFTER, Ops.LOOP, Ops.LOOP_OUTPUT, Ops.RAND, Ops.DEFINE_VAR,
     Ops.BIND,
@@ -89,7 +89,7 @@ class WaitingCalls:
         writes: the calls whose tensors take the value as an assignment. A read leaves none of them
             waiting: else a loop that never reads its counter holds each step.
         losses: of an assignment that was asked for, those that led to it: they are looked at next.
-            What is asked for together with another result is one of them.
+            A result that is asked for together with another is one of them.
         states: the results that go on from step to step and that the run does not need.
         key: the structure: how many results there are, which was asked for, the losses, the
             states, and for each call its number and those of its inputs, which are calls (from 0
@@ -187,7 +187,7 @@ class WaitingCalls:
 
     @property
     def generation(self) -> int:
-        """The largest generation of what the calls stand on."""
+        """The largest generation of the leaves of the calls."""
         most = 0
         for leaf in self.leaves:
             if leaf.__class__ is Call and leaf.generation > most:
@@ -447,7 +447,7 @@ def base_below(
 
 
 def _key(node: UOp, bases: dict[Any, int], copies: dict[UOp, None]) -> tuple[Any, ...] | None:
-    """What calls stand on, with memory by number; None if it has no signature."""
+    """A key of the leaves, with memory by number; None if they have no signature."""
     key: list[Any] = []
     stack = [node]
     seen: dict[UOp, int] = {}

@@ -53,7 +53,7 @@ _NEEDED = 5
 
 
 class LeafSizes(NamedTuple):
-    """What sizes the leaves of a segment had: their shapes, and the elements of their memory."""
+    """Sizes of the leaves of a segment: their shapes, and the elements of their memory."""
 
     shapes: Shapes
     memory: tuple[int, ...]
@@ -197,8 +197,8 @@ def _tried(
     growing: Collection[int],
     above: Sequence[int],
 ) -> tuple[list[Request], list[tuple[int, ...]]] | None:
-    """What a run would be asked for at some sizes for which the plan is, and these; None if it is
-    for too few of them. The sizes are larger than those `above` which they are tried.
+    """The request of a run at some sizes that the plan serves, and these; None if it serves too few
+    of them. The sizes are larger than those `above` which they are tried.
     """
 
     def asked_for(sizes: Sizes) -> Request | None:
@@ -356,7 +356,7 @@ def _of_changing_memory(
 
 
 def _slice_of_leaf(node: UOp, kind: LeafKind) -> SliceOfMemory | None:
-    """What `slice_of` says of a leaf and its node."""
+    """The result of `slice_of` for a leaf and its node."""
     moves = [(each.op, each.arg, each.shape) for each in reversed(chain_of(node))]
     return slice_of(moves, kind.size) if moves and kind.dtype is not None else None
 
@@ -395,7 +395,7 @@ def _changing(
 
 
 def _reshaped(segment: Segment, found: WaitingCalls) -> tuple[Outcome, ...] | None:
-    """What becomes of calls, where results that are memory in another shape have that of the call;
+    """Outcomes of the calls, where results that are memory in another shape have that of the call;
     None if one is another view of memory, unless it has one shape at all sizes.
     """
     outcomes: list[Outcome] = []
@@ -418,7 +418,7 @@ def _reshaped(segment: Segment, found: WaitingCalls) -> tuple[Outcome, ...] | No
 
 
 def _request(found: WaitingCalls, nodes: Mapping[Call, UOp], asked: Call) -> Request:
-    """What a run would be asked for."""
+    """The request of a run."""
     request = Request(_not_stored)
     todo = [*dict.fromkeys([nodes[each] for each in found.roots(asked)])]
     request.want(todo)

@@ -45,9 +45,9 @@ def goes_on(leaf: Any) -> bool:
 def states_of(
     alive: Sequence[Call], calls: Sequence[Call], roots: Sequence[Call], since: int
 ) -> list[Call]:
-    """Of the results `alive`, those made from the serial `since` on that go on from a state or from
-    a call of before. What is needed for `roots` is not among them, as it is memory after the run,
-    nor what is made of that alone. All that wait are `calls`.
+    """The results among `alive`, made from the serial `since` on, that go on from a state or from
+    an earlier call. Values that `roots` need are not among them, as they are memory after the run,
+    nor are values made of those alone. All that wait are `calls`.
     """
     needed = _needed(roots)
     found: set[Any] = set()

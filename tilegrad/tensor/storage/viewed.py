@@ -28,7 +28,7 @@ from tilegrad.tensor.storage.writes import postpones_calls
 
 __all__ = ["bytes_of_view", "element_of"]
 
-# Elements of a view that are picked on the host, and of what is computed for one.
+# Elements of a view that are picked on the host, and elements that are computed for one.
 _MOST = 1 << 14
 _MOST_COMPUTED = 1 << 16
 # Calls below an integer that is computed on the host. With more, they run, so that a counter is no
@@ -95,7 +95,7 @@ def _data(buffer: Buffer) -> bytes | memoryview | None:
 
 
 def _picked(data: bytes | memoryview, dtype: DType, moves: list[_Move]) -> bytes:
-    """What moves, the last one first, leave of the elements of memory."""
+    """Bytes that moves, the last one first, leave of the elements of memory."""
     import numpy
 
     array: Any = numpy.frombuffer(data, f"u{dtype.itemsize}")
@@ -157,7 +157,7 @@ def _position(size: int, moves: Sequence[_Move]) -> int | None:
                 start += pair[0] * step
                 count *= length
             if count == 1:
-                # What follows leaves it where it is.
+                # Later moves leave it where it is.
                 return start
         elif op is Ops.RESHAPE:
             longer = [(length, step) for length, step in zip(shape, strides) if length != 1]
@@ -165,7 +165,7 @@ def _position(size: int, moves: Sequence[_Move]) -> int | None:
             if left != [length for length, _ in longer]:
                 if len(longer) > 1 or (longer and longer[0][1] != 1):
                     return None
-                # Of a contiguous row.
+                # Strides of a contiguous row.
                 steps, step = [], 1
                 for length in reversed(after):
                     steps.append(step)
@@ -215,7 +215,7 @@ def _below(each: Any, size: int, tensor: Any) -> tuple[Buffer, list[_Move]] | No
 
 
 def _operand(call: Call, moves: list[_Move]) -> Any | None:
-    """What a waiting view is a view of; the moves down to it are added to `moves`."""
+    """The operand of a waiting view; the moves down to it are added to `moves`."""
     template, slot = call.template, call.slot
     first = template.count + len(template.constants)
     while slot >= first:
@@ -228,8 +228,8 @@ def _operand(call: Call, moves: list[_Move]) -> Any | None:
 
 
 def _computed(below: Any, holder: Any, size: int, tensor: Any) -> Any | None:
-    """What is below a view, computed to memory for the tensor `holder` that has it; None where that
-    would be much more than the view, or no tensor has it.
+    """The value below a view, computed to memory for the tensor `holder` that has it; None where
+    that would be much more than the view, or no tensor has it.
     """
     count = elements(below.shape)
     if holder is None or holder is tensor or not size < count <= _MOST_COMPUTED:
@@ -312,7 +312,7 @@ _LAZY = object()
 
 
 def _computed_by(op: Ops, dtype: DType, values: list[Any]) -> Any:
-    """What an op makes of numbers."""
+    """The result of an op on numbers."""
     if op is Ops.CAST or op in _MOVES:
         return as_const(values[0], dtype)
     assert op.evaluate is not None

@@ -35,7 +35,7 @@ _REINTERPRETING = (Ops.CAST, Ops.BITCAST, Ops.DETACH)
 
 
 def below_views(node: UOp) -> UOp:
-    """What `node` is a view of that has each of its elements, and no more."""
+    """The node below views that has each of its elements, and no more."""
     while node.op in _FREE:
         node = node.src[0]
     return node
@@ -49,7 +49,7 @@ def is_cheap(node: UOp, materialised: Collection[UOp]) -> bool:
         # A concatenation: the next one, of this one, would be more than one operation.
         return False
     sources = [below_views(source) for source in node.src]
-    # What is stored is memory, whether or not a tensor above it has its graph still: else a loop
+    # A stored value is memory, whether or not a tensor above it has its graph still: else a loop
     # would have one plan for either case.
     return any(source in materialised for source in sources) and all(
         source in materialised or source.op in (Ops.CONST, Ops.BUFFER) or source.stored is not None
@@ -78,7 +78,7 @@ def is_unpacked(node: UOp) -> bool:
             continue
         seen.add(each)
         if each.op is Ops.BUFFER:
-            # What was overwritten is below a value that was computed before.
+            # Overwritten memory is below a value that was computed before.
             if store.is_overwritten(each) or not store.buffer_of(each).is_fixed:
                 return False
         elif each.op is Ops.CONST or each.op.is_alu or each.op in _REINTERPRETING:

@@ -1,8 +1,8 @@
 """Assignments that wait, as calls do (`tensor.handle.waiting`).
 
-A small tensor of which there is no view, but for aliases of all of it (`x.detach()`), takes a value
-that waits by standing on other memory after the next run; the aliases are made anew. What it had
-goes back, or stays with whoever looks at it. So no reader has to come before the write, and a
+A small tensor without views, but for aliases of all of it (`x.detach()`), takes a value that waits
+by standing on other memory after the next run; the aliases are made anew. Its old memory is
+released, or stays with those that look at it. So no reader has to come before the write, and a
 segment (`tensor.storage.segments`) consists of values alone. Memory that others know by its address
 is written in place, by nodes: that of a view, of a file or of a capture, and what was given away.
 """
@@ -126,7 +126,7 @@ def is_result(tensor: Any) -> bool:
         return False
     if tensor._alias is not None:
         found = look_of_call(tensor)
-        # What a method ends with a reshape of its own is in order.
+        # The result of a method that ends with a reshape of its own is in order.
         if found is None or not found.is_in_order or not is_alone(tensor):
             return False
     return postpones_calls() and not is_file(tensor._device)
@@ -225,9 +225,9 @@ def _handles(tensor: Any) -> list[Any] | None:
 
 
 def _is_memory(tensor: Any) -> bool:
-    """Whether `tensor` stands on memory, or takes other memory by the next run. What a program
-    begins with, arrays of the host and leaves that require a gradient, becomes memory here, so that
-    the graph of the first step is that of all steps.
+    """Whether `tensor` stands on memory, or takes other memory by the next run. Arrays of the host
+    and leaves that require a gradient, as a program begins with, become memory here, so that the
+    graph of the first step is that of all steps.
     """
     call = tensor._call
     if call is not None and (call.is_write or call.value is not None):
@@ -393,7 +393,7 @@ def _has_taken(tensor: Any, others: list[Seen], storage: Any, previous: Any) -> 
     if storage is not None:
         tensor._alias = storage, 0
         for each in others:
-            # One that was not detached takes part in the gradients of what is written later.
+            # A tensor that was not detached takes part in the gradients of later writes.
             same = tensor.detach() if each.is_detached else tensor._alike()
             exchange(each.alias, same)
 
@@ -404,8 +404,8 @@ def seen_by(tensor: Any) -> list[Any]:
 
 
 def earlier_leaf(tensor: Any, node: UOp | None) -> tuple[weakref.ref[UOp], ...]:
-    """References to what a leaf was before it takes another value, `node` the last: gradients of
-    what was computed from it still go to the leaf. None for other tensors.
+    """References to nodes of a leaf from before it takes another value, `node` the last: gradients
+    of values computed from it still go to the leaf. None for other tensors.
     """
     if not (tensor._requires_grad and tensor._is_leaf):
         return ()
@@ -458,7 +458,7 @@ def realize_written(tensors: Sequence[Any]) -> None:
     if not left:
         return
     if all(map(is_put_off, left)):
-        # What is read takes all that is assigned with it.
+        # A read takes all that is assigned with it.
         left[0].realize()
     else:
         left[0].realize(*left[1:])

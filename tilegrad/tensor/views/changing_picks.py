@@ -38,7 +38,7 @@ _MOST_POSITIONS, _MOST_ELEMENTS = 256, 1 << 31
 
 
 class _Pick(NamedTuple):
-    """What a key picks along an axis.
+    """Indices that a key picks along an axis.
 
     Attributes:
         start: the first index.
@@ -54,7 +54,7 @@ class _Pick(NamedTuple):
 class _Line:
     """Where a line of the user's has picked along each axis, and the axes where that changes.
 
-    What a step picks at one position after the other is the same in the next step. So positions
+    Positions that a step picks one after the other are the same in the next step. So positions
     change if new ones come after the first read since the line was met. A position is known by its
     distance from the first or from the last index: `x[len(x) - 1]` follows from the size.
     """
@@ -127,17 +127,18 @@ def is_scalar(number: Any) -> bool:
 
 
 def viewed_at(tensor: Any, key: Any) -> Any | None:
-    """What `key`, of numbers, slices, None and Ellipsis, picks of a tensor: a view of its memory,
-    or of what waits with an input for each position that changes; None for anything else, and
-    outside.
+    """The elements that `key`, of numbers, slices, None and Ellipsis, picks of a tensor: a view of
+    its memory, or of a call that waits with an input for each position that changes; None for other
+    keys, and outside.
     """
     found = view_of_memory(tensor, key)
     return picked_at_inputs(tensor, key) if found is None else found
 
 
 def picked_at_inputs(tensor: Any, key: Any) -> Any | None:
-    """What `key`, of numbers, slices without steps and Ellipsis, picks of a tensor, with positions
-    that change as inputs; None where none does, and where the tensor's nodes have to be made.
+    """The elements that `key`, of numbers, slices without steps and Ellipsis, picks of a tensor,
+    with positions that change as inputs; None where none does, and where the tensor's nodes have to
+    be made.
     """
     if tensor._symbols or this_thread.stand_ins:
         return None
@@ -189,15 +190,15 @@ def picked_at_inputs(tensor: Any, key: Any) -> Any | None:
 
 
 def unchanged_line(frame: FrameType, key: Any, sizes: tuple[Any, ...]) -> Any | None:
-    """What is known of the line that `frame` is at, if it has picked `key` of some sizes at
-    positions that do not change.
+    """The entry of the line that `frame` is at, if it has picked `key` of some sizes at positions
+    that do not change.
     """
     seen = _seen_key(key, sizes, (frame.f_code, frame.f_lasti, frame.f_code))
     return None if seen is None else _unchanged.get(seen)
 
 
 def _seen_key(key: Any, sizes: Any, entry: Entry) -> tuple[Any, ...] | None:
-    """What tells numbers and slices that a line has picked of some sizes."""
+    """A key of the numbers and slices that a line has picked of some sizes."""
     kind = key.__class__
     if kind is int:
         return id(entry[0]), entry[1], key, tuple(sizes)
@@ -213,7 +214,9 @@ def _seen_key(key: Any, sizes: Any, entry: Entry) -> tuple[Any, ...] | None:
 
 
 def _picks(key: Any, sizes: tuple[Any, ...]) -> list[_Pick] | None:
-    """What `key` picks along each axis; None for what is no number or slice, and outside."""
+    """The indices that `key` picks along each axis; None for keys that are no numbers or slices,
+    and outside.
+    """
     entries = key if key.__class__ is tuple else (key,)
     picks: list[_Pick] = []
     dots = len(sizes) - len(entries) + 1
@@ -245,7 +248,7 @@ def _is_number(bound: Any) -> bool:
 
 
 def _line(entry: Entry, picks: Sequence[_Pick], sizes: Sequence[int], read: int) -> _Line:
-    """What is known of the user's line, now with `picks`."""
+    """The entry of the user's line, now with `picks`."""
     code, instruction, _ = entry
     kinds = tuple([pick.is_number for pick in picks])
     # The code is compared by its identity, and kept with its lines.
@@ -279,8 +282,8 @@ def _away(tensor: Any, path: int | Away, picks: Sequence[_Pick]) -> Away | None:
 
 
 def _kind(tensor: Any, picks: Sequence[_Pick], inputs: Sequence[int]) -> WaitingKind:
-    """What the calls of a pick have in common whose positions along the axes `inputs` are inputs,
-    in this order, behind the tensor.
+    """The common kind of the calls of a pick whose positions along the axes `inputs` are inputs, in
+    this order, behind the tensor.
     """
     requires_grad = tensor._requires_grad
     fixed = tuple(
@@ -300,7 +303,7 @@ def _kind(tensor: Any, picks: Sequence[_Pick], inputs: Sequence[int]) -> Waiting
 
 
 def _picked(x: Any, picks: Sequence[_Pick], inputs: Sequence[int], positions: Sequence[Any]) -> Any:
-    """What is picked of `x`, at `positions` along the axes `inputs`."""
+    """The elements picked of `x`, at `positions` along the axes `inputs`."""
     x = x.shrink([
         (0, size) if axis in inputs else (pick.start, pick.start + pick.length)
         for axis, (pick, size) in enumerate(zip(picks, x.shape, strict=True))

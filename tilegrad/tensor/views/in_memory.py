@@ -41,8 +41,8 @@ _MOST_BYTES = 1 << 24
 # `_MANY`, positions are no longer numbers in the graph.
 _picked_at: Bounded[Any, set[str]] = Bounded(4096)
 _MANY = 4
-# By the kind of what is picked from and the key, what `numbers_of_memory` picks: the moves, the
-# shape and the kind.
+# Results of `numbers_of_memory`, by the kind of its memory and the key: the moves, the shape and
+# the kind.
 _Cut = tuple[Moves, tuple[int, ...], int]
 _cuts: Bounded[Any, _Cut] = Bounded(1 << 13)
 # More of them are better told by a node.
@@ -50,8 +50,8 @@ _MOST_MOVES, _MOST_STEPS = 12, 1024
 
 
 def views_of_memory(tensor: Any, keys: Sequence[Any]) -> list[Any] | None:
-    """What each of `keys`, a number, a slice without a step, or a tuple of these, picks of a tensor
-    in memory that requires no gradient; None for anything else, and for what lies outside.
+    """The views that `keys`, each a number, a slice without a step, or a tuple of these, pick of a
+    tensor in memory that requires no gradient; None for other keys, and for positions outside.
     """
     requires_grad = tensor._requires_grad
     if requires_grad or tensor._symbols:
@@ -102,7 +102,7 @@ def views_of_memory(tensor: Any, keys: Sequence[Any]) -> list[Any] | None:
 def numbers_of_memory(tensor: Any, key: Any, frame: FrameType, code: CodeType) -> Any | None:
     """As `view_of_memory`, of a tensor that a call or a host has put in memory, by a number or a
     tuple of numbers and plain slices, for `code` that `frame` calls; None where that is to be
-    looked at more closely. What a key picks of a shape is worked out once.
+    looked at more closely. The moves of a key on a shape are worked out once.
     """
     if tensor._requires_grad or tensor._symbols:
         return None
@@ -161,8 +161,8 @@ def numbers_of_memory(tensor: Any, key: Any, frame: FrameType, code: CodeType) -
 
 
 def _new_cut(cut: Any, key: Any, dtype: DType, size: tuple[int, ...]) -> _Cut | None:
-    """What a key picks; None where that is more than to pick, or all there is, which the storage
-    has to know of.
+    """The moves of a key; None where it does more than pick, or picks all there is, which the
+    storage has to know.
     """
     picked = None if cut[1] is None else _picked(key, size)
     if picked is None:
@@ -177,7 +177,9 @@ def _new_cut(cut: Any, key: Any, dtype: DType, size: tuple[int, ...]) -> _Cut | 
 
 
 def named_key(key: Any) -> Any | None:
-    """What tells a key of numbers and plain slices from any other such key; None for others."""
+    """A name that tells a key of numbers and plain slices from any other such key; None for
+    others.
+    """
     kind = key.__class__
     if kind is int:
         return key
@@ -282,7 +284,7 @@ def _memory(tensor: Any, key: Any) -> tuple[Value, Moves] | None:
 
 
 def _may_have_gradient(tensor: Any) -> bool:
-    """Whether somebody may ask for the gradient of what a tensor was computed from."""
+    """Whether somebody may ask for the gradient of a tensor's graph."""
     return tensor._requires_grad is not False and bool(tensor.dtype.is_float)
 
 
@@ -315,7 +317,7 @@ def _is_copy(call: Call) -> bool:
 def _becomes_memory(tensor: Any, below: UOp, key: Any) -> bool:
     """Whether a tensor, movement of `below`, becomes memory: an array of the host that a run would
     copy whole; a copy of memory in another order, which each run of a slice would make again; or a
-    constant, each slice of which would be a graph of its own.
+    constant, whose slices would be a graph each.
     """
     if below.op is Ops.COPY:
         return below.src[0].op is Ops.BUFFER

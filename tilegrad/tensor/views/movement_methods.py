@@ -1,9 +1,9 @@
 """The same elements under another index: reshape, permute, expand, pad, shrink, flip, and what is
 made of them.
 
-None of these moves data. Each becomes index arithmetic in the kernel that reads the result; a
-method that changes nothing gives the tensor itself. Joining (`cat`, `stack`) pads its parts to the
-whole and chooses between them.
+They move no data. Each becomes index arithmetic in the kernel that reads the result; a method that
+changes nothing gives the tensor itself. Joining (`cat`, `stack`) pads its parts to the whole and
+chooses between them.
 """
 
 from __future__ import annotations
@@ -101,8 +101,8 @@ class Movement(Casts):
         return made
 
     def _apart(self) -> Self:
-        """The same value as a copy of what it views: this tensor, if it is no view of anything and
-        nothing is a view of it.
+        """The same value as a copy: this tensor, if it is no view of anything and nothing is a view
+        of it.
         """
         if self._alias is None:
             return self
@@ -233,7 +233,7 @@ class Movement(Casts):
 
         Args:
             dim: the axis; a negative one counts from the last.
-            sizes: sizes of the new axes, one of which may be -1.
+            sizes: sizes of the new axes; one may be -1.
 
         Returns a tensor of this dtype with `sizes` in the position of the axis.
 
@@ -349,7 +349,7 @@ class Movement(Casts):
         return self.permute(tuple(reversed(range(self.ndim))))
 
     def _as_row(self, call: Callable[[Self], Made]) -> Made:
-        """What `call` makes of this number as the one element of a row, as numbers again."""
+        """The result of `call` for this number as the one element of a row, as numbers again."""
         made: Any = call(self.reshape(1))
         numbers: Any = (
             type(made)(*[each.reshape(()) for each in made])

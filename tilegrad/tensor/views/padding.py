@@ -188,7 +188,8 @@ class Padding(Joining):
             size = x._length(axis)
             low, high = as_int("pad", "an amount", before), as_int("pad", "an amount", after)
             cut = (max(-low, 0), size - max(-high, 0))
-            # What wraps around is what stays; a mirror or an end is that of the whole axis.
+            # The values that wrap around are those that stay; a mirror or an end is that of the
+            # whole axis.
             if mode == "circular":
                 x = x._slice(axis, *cut)
                 cut = (0, x._length(axis))

@@ -160,7 +160,7 @@ def is_inside(spanned: tuple[sint, sint, sint], values: Variables) -> bool:
 def _is_always_inside(spanned: tuple[sint, sint, sint], variables: Collection[UOp]) -> bool:
     """Whether a slice is known to lie inside for all values of its variables."""
     if len(variables) == 1:
-        # What is linear in one variable is inside between two values where it is.
+        # An index that is linear in one variable is inside between two values where it is.
         (variable,) = variables
         return all(is_inside(spanned, {variable: value}) for value in variable.arg[1:])
     start, end, size = spanned

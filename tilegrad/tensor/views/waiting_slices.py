@@ -1,9 +1,10 @@
-"""Slices of what waits, at a line and at positions that came before: their template is known, and
-that it serves, so nothing is asked on the way to it.
+"""Slices of calls that wait, at a line and at positions that came before: their template is known,
+and that it serves, so nothing is asked on the way to it.
 
-What a key picks of a call is a template's view (`Indexing._cut`) unless the line picks at positions
-that change, the call is a copy of memory, or an assignment (`changing_picks`, `in_memory`). Of a
-key that came twice at a line all of that is the same as long as the line's positions are.
+The pick of a key from a call is a template's view (`Indexing._cut`) unless the line picks at
+positions that change, the call is a copy of memory, or an assignment (`changing_picks`,
+`in_memory`). All of that is the same for a key that came twice at a line, as long as the line's
+positions are.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ _known: Bounded[tuple[Any, ...], tuple[RecentCall, Any, CodeType]] = Bounded(1 <
 
 
 def _spot(tensor: Any, key: Any, code: CodeType, instruction: int) -> tuple[Any, ...] | None:
-    """What tells a slice of a call; None where that is not known by this."""
+    """A key of a slice of a call; None where that is not known by this."""
     call = tensor._call
     if call is None or call.value is not None or call.is_write or tensor._requires_grad:
         return None
@@ -41,8 +42,8 @@ def _spot(tensor: Any, key: Any, code: CodeType, instruction: int) -> tuple[Any,
 
 
 def slice_of_call(tensor: Any, key: Any, frame: FrameType, code: CodeType) -> Any | None:
-    """What `key` picks of a tensor whose call waits, for `code` that `frame` calls; None where it
-    did not come at this line before.
+    """The view that `key` picks of a tensor whose call waits, for `code` that `frame` calls; None
+    where it did not come at this line before.
     """
     user = frame.f_code
     spot = _spot(tensor, key, user, frame.f_lasti)

@@ -1,4 +1,4 @@
-"""What a write makes of the aliases of a storage, and of their gradients."""
+"""Effects of a write on the aliases of a storage, and on their gradients."""
 
 from __future__ import annotations
 
@@ -64,9 +64,9 @@ def depths_of_leaves(aliases: Sequence[Any], looks: Sequence[Look]) -> set[int]:
 def unseen_by_gradients(
     found: Look, aliases: Sequence[Any], looks: Sequence[Look], wants: Any
 ) -> list[bool]:
-    """Of each alias whether its gradient takes no notice of a write to one that looks as `found`:
+    """For each alias, whether its gradient takes no notice of a write to one that looks as `found`:
     without gradients, and where one of the two was detached from the other. A leaf, and a view of
-    it, have the gradient of what is there now.
+    it, have the gradient of the present value.
     """
     if not (wants or any(each._requires_grad for each in aliases)):
         return [False] * len(aliases)
@@ -90,7 +90,7 @@ def show_with_gradient(each: Any, seen: Look, root: UOp, target: UOp) -> None:
 
 
 def written_to(write: Write, seen: Look, old: UOp) -> UOp:
-    """What an alias that looks as `seen` was, `old`, with what is written."""
+    """The value of an alias that looks as `seen` and was `old`, after the write."""
     found, seen = (
         look._replace(moves=tuple([move for move in look.moves if move[0] is not Ops.DETACH]))
         for look in (write.found, seen)

@@ -80,11 +80,11 @@ class Assignment(Algebra):
     def assign(self, value: Any) -> Self:
         """Write `value` into this tensor and all its aliases.
 
-        Views of the same memory take the value with it, made before or after. What was computed
-        from them before keeps the old value. A tensor in memory is written in place when one of its
+        Views of the same memory take the value with it, made before or after. Values computed from
+        them before keep the old value. A tensor in memory is written in place when one of its
         aliases is realized, after everything that still needs its old value; one of at most 1 MiB
-        that has no other alias takes other memory, when anything is realized. A tensor in a file
-        is written at once, by a value from any device.
+        that has no other alias takes other memory, when anything is realized. A tensor in a file is
+        written at once, by a value from any device.
 
         Args:
             value: a tensor of this shape, dtype and device, or what makes one.
@@ -182,7 +182,7 @@ class Assignment(Algebra):
         elif own is None:
             self._become_value(write)
         elif memory.is_whole(own) and memory.is_in_order(own):
-            # What nobody has seen is not written first.
+            # A value that nobody has seen is not written first.
             target = memory.without_detach(found.over(memory.unwritten(own) if is_sole else own))
             version = memory.version_of(own)
             self._show(write, compute(Ops.ASSIGN, value.dtype, (target, value)))
@@ -195,8 +195,8 @@ class Assignment(Algebra):
                     each._requires_grad, each._is_leaf = True, False
 
     def _refuse_partial(self, name: str, write: Write) -> None:
-        """Raise TilegradError where the gradient of what is not written would be lost: it goes to
-        what an alias was before a write that gradients took no notice of.
+        """Raise TilegradError where the gradient of the unwritten elements would be lost: it goes
+        to the alias's value before a write that gradients took no notice of.
         """
         for each, seen, is_unseen in zip(write.aliases, write.looks, write.unseen):
             if is_unseen or not gradients.get() or not each._requires_grad or each._is_leaf:
@@ -325,7 +325,7 @@ class Assignment(Algebra):
             old = each.uop if each._requires_grad else None
             target = None
             if times_detached(seen.moves) not in every:
-                # A view of a leaf has the gradient of what is there now, as the leaf has.
+                # A view of a leaf has the gradient of the present value, as the leaf has.
                 target = self._target(write, each, seen, is_unseen=is_unseen)
             if target is not None:
                 show_with_gradient(each, seen, root, target)

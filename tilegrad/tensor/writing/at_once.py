@@ -1,5 +1,5 @@
-"""What a write to a part of a small tensor begins and ends with: a constant becomes memory, and
-`x[i] += 1`, which Python carries out as an update of a view and a write of it, is one write.
+"""Begin and end of a write to a part of a small tensor: a constant becomes memory, and `x[i] += 1`,
+which Python carries out as an update of a view and a write of it, is one write.
 """
 
 from __future__ import annotations

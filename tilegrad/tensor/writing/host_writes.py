@@ -2,7 +2,7 @@
 rows, slices, what a mask or indices pick, and updates (`x[i] += y`, `w -= step`).
 
 Where nobody but the tensor can see its memory, the elements are written where they are; else to a
-copy, which the tensor stands on from then on. What is written may wait: a few steps over a few
+copy, which the tensor stands on from then on. The written value may wait: a few steps over a few
 elements are computed for it (`host_runs`). A write that is more than that, or an error, is left to
 those who run it.
 """
@@ -62,7 +62,7 @@ def write_on_host(tensor: Any, key: Any, value: Any) -> bool:
         if not _is_fit(tensor):
             return False
         picked = _key(key)
-        # What this computes may give the tensor a node, so it comes before all that looks at it.
+        # Evaluating the value may give the tensor a node, so it comes before all that looks at it.
         given = None if picked is None else _given(value, tensor.dtype)
         return given is not None and _change(tensor, write, given)
 
@@ -73,7 +73,7 @@ def update_on_host(tensor: Any, operation: Callable[[Any, Any], Any], other: Any
     """
     if not _is_fit(tensor):
         return False
-    # What else is done to all of a tensor can wait, and runs with what is done next.
+    # Other updates of all of a tensor can wait, and run with the next operation.
     is_whole = tensor._alias is None or tensor._alias[1] == 0
     given = _operand(other, tensor.dtype, _FEW_STEPS if is_whole else None)
     if given is None:
@@ -84,7 +84,7 @@ def update_on_host(tensor: Any, operation: Callable[[Any, Any], Any], other: Any
 def _change(tensor: Any, write: Callable[[Any, Any], bool], given: Any) -> bool:
     """Let `write` change the elements of a tensor, and of whoever shares its storage."""
     if tensor._call is None or tensor._call.value is None:
-        # What waits, or has a node.
+        # The tensor waits, or has a node.
         if not is_alone(tensor):
             return _change_by(tensor, write, given)
         array = host_runs.elements_of(tensor)
@@ -168,7 +168,7 @@ def _change_by(view: Any, write: Callable[[Any, Any], bool], given: Any) -> bool
         del view._node
     whole._alias = alias[0], 0
     _stand(view, own.value, (*own.moves, *more), dtype, tuple(seen.shape), None)
-    # What was detached stays so, which memory does not show.
+    # A detached view stays so, which memory does not show.
     is_shown = len(more) == len(moves)
     view._alias = alias[0], len(more) if is_shown else Away(tuple(whole.shape), tuple(moves))
     return True
@@ -334,7 +334,7 @@ def _key(key: Any) -> Any | None:
     if kind is tuple:
         entries = [_key(each) for each in key]
         is_known = all(each is not None for each in entries)
-        # Of arrays among slices NumPy gives the axes in another order.
+        # NumPy gives the axes of arrays among slices in another order.
         return tuple(entries) if is_known and not any(map(_is_many, entries)) else None
     if not isinstance(key, Core) or key.dtype not in (dtypes.bool, dtypes.int32, dtypes.int64):
         return None
@@ -347,8 +347,8 @@ def _is_many(entry: Any) -> bool:
 
 
 def _given(value: Any, dtype: DType, most: int | None = None) -> Any | None:
-    """What is written, as a number or an array of a dtype; None for what that does not hold, or
-    what takes more than `most` steps, if that is a number.
+    """The written value, as a number or an array of a dtype; None for one that the dtype does not
+    hold, or that takes more than `most` steps, if that is a number.
     """
     if isinstance(value, Core):
         return _elements(value, dtype, most)

@@ -1,5 +1,5 @@
 """Slices of tensors in memory, written on the host when they are asked for: caches of keys and
-values, of which a program writes a row or a slice a step and reads what is there so far.
+values, where a program writes a row or a slice a step and reads those so far.
 
     cache[:, at : at + 1] = keys        the keys are computed now, and copied to the memory
     cache[:, : at + 1]                  a view of the memory, which a segment has as a leaf
@@ -94,8 +94,8 @@ def _elements(value: Any, tensor: Any, picked: Sequence[int]) -> Any | None:
 
 def own_memory(tensor: Any, most: int, but: Any = None) -> Any | None:
     """The elements of `tensor`, which one `may_write`, as an array of bits to be written to, on
-    which it and its views stand from now on, of which one, `but`, is its caller's affair; None
-    where somebody would see a difference, or more than `most` bytes have to be copied.
+    which it and its views stand from now on, except `but`, which its caller looks after; None where
+    somebody would see a difference, or more than `most` bytes have to be copied.
     """
     members = _members(tensor, but)
     if members is None:

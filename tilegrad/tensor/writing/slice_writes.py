@@ -52,7 +52,9 @@ _Axes = tuple[tuple[int, int] | None, ...]
 
 
 class _Slice(NamedTuple):
-    """What numbers and slices pick: how along each axis, and where, where that is one element."""
+    """The elements that numbers and slices pick: how along each axis, and where, where that is one
+    element.
+    """
 
     axes: _Axes
     positions: tuple[int, ...]

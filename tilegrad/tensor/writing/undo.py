@@ -29,7 +29,9 @@ class _State(NamedTuple):
 
 
 class _Log(threading.local):
-    """What this thread's tensors were before they were assigned to, while somebody asks for it."""
+    """Values of this thread's tensors from before they were assigned to, while somebody asks for
+    them.
+    """
 
     entries: list[_State] | None = None
 

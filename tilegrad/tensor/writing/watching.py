@@ -18,7 +18,7 @@ __all__ = ["HookedTensor", "RemovableHandle", "Watching", "adder_to", "after_hoo
 
 
 class RemovableHandle:
-    """What registering a hook gives: `remove()` takes the hook out again, once or more often. As a
+    """Handle of a registered hook: `remove()` takes the hook out again, once or more often. As a
     context it does so at the end of the block.
 
     >>> x = Tensor([1.0])
@@ -62,7 +62,7 @@ class HookedTensor:
         return made if made.shape == self.shape else made.expand(self.shape)._apart()
 
     def replacing(self, new: Any) -> UOp:
-        """What a hook gave, as the gradient of the tensor.
+        """The gradient that a hook gave for the tensor.
 
         Raises ShapeError if it has another shape.
         """
