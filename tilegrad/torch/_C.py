@@ -25,7 +25,7 @@ class _Traced:
 
 
 class Graph(_Traced):
-    """What a tracer writes: there are none. Making one raises NotImplementedError."""
+    """The graph that a tracer writes: there are none. Making one raises NotImplementedError."""
 
 
 class Value(_Traced):

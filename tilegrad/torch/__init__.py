@@ -227,7 +227,7 @@ float8_e5m2 = _dtypes.float8_e5m2
 
 pi, e, inf, nan = math.pi, math.e, math.inf, math.nan
 newaxis = None
-# What memory looks like is the compiler's choice.
+# The memory layout is the compiler's choice.
 chalf, cfloat, cdouble = complex32, complex64, complex128
 strided, sparse_coo, sparse_csr = "torch.strided", "torch.sparse_coo", "torch.sparse_csr"
 contiguous_format = legacy_contiguous_format = "contiguous_format"

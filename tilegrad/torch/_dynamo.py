@@ -42,7 +42,7 @@ def mark_static(t: Any, index: Any = None) -> None:
 
 
 def mark_static_address(t: Any, guard: bool = False) -> None:
-    """Nothing: memory of what is captured stays where it is."""
+    """Nothing: memory of captured tensors stays where it is."""
 
 
 class TransformGetItemToIndex(nullcontext[None]):

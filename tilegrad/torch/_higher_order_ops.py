@@ -21,8 +21,8 @@ def associative_scan(
     reverse: bool = False,
     combine_mode: str = "pointwise",
 ) -> Any:
-    """What `combine_fn` makes of all elements up to each one along `dim`: a tree of tensors like
-    `xs`. It combines two such trees and is associative. `combine_mode` has no effect.
+    """The combination by `combine_fn` of all elements up to each one along `dim`: a tree of tensors
+    like `xs`. It combines two such trees and is associative. `combine_mode` has no effect.
 
     Shape: the tensors have one size along `dim`, n; each of log2(n) rounds (Hillis and Steele,
     1986) combines all of them.

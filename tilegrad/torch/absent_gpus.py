@@ -1,5 +1,5 @@
-"""What `torch.cuda`, `torch.xpu` and `torch.mps` have for GPUs: named by programs that ask first
-whether there is one, and an error where they do not ask.
+"""GPU functions of `torch.cuda`, `torch.xpu` and `torch.mps`: for programs that ask first whether
+there is a GPU, and an error where they do not ask.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ def _class(name: str) -> type:
     return type(name.rpartition(".")[2], (), body)
 
 
-# Of all kinds of GPU.
+# Events and streams of all kinds of GPU.
 Event, Stream = _class("torch.Event"), _class("torch.Stream")
 
 
@@ -97,7 +97,7 @@ def is_available() -> bool:
 
 
 def device_count() -> int:
-    """None of them."""
+    """Zero: there are no GPUs here."""
     return 0
 
 

@@ -1,4 +1,4 @@
-"""What to say of a name of PyTorch's that is not here."""
+"""Messages for names of PyTorch's that are not here."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["Advising", "absent", "hint_of", "refusing"]
 
 
 def hint_of(name: str) -> str | None:
-    """What to write instead of a dotted name, if something is known."""
+    """The hint for a dotted name, if there is one."""
     last = name.rpartition(".")[2]
     if name not in HINTS:
         for pattern, hint in FAMILIES:
@@ -30,7 +30,7 @@ def hint_of(name: str) -> str | None:
 
 
 def absent(module: str, name: str, known: Iterable[str]) -> str:
-    """What to say where `module` ("torch.nn") has no `name`; `known` are the names that it has."""
+    """The message where `module` ("torch.nn") has no `name`; `known` are the names that it has."""
     whole = f"{module}.{name}"
     text = f"{whole}: not in tilegrad.torch"
     hint = hint_of(whole)

@@ -96,7 +96,7 @@ class GradScaler:
         return self._scale if self._is_enabled else 1.0
 
     def get_growth_factor(self) -> float:
-        """What the scale is multiplied by after many steps."""
+        """The factor of the scale after many steps."""
         return self._growth
 
     def set_growth_factor(self, new_factor: float) -> None:
@@ -104,7 +104,7 @@ class GradScaler:
         self._growth = new_factor
 
     def get_backoff_factor(self) -> float:
-        """What the scale is multiplied by after a step that was left out."""
+        """The factor of the scale after a step that was left out."""
         return self._backoff
 
     def set_backoff_factor(self, new_factor: float) -> None:

@@ -15,7 +15,7 @@ __all__ = [
 
 
 class _State:
-    """What the process looks at: nothing, or the gradients of each `backward`."""
+    """The checks of the process: none, or the gradients of each `backward`."""
 
     is_on = False
     looks_at_values = True

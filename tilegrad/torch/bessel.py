@@ -60,7 +60,7 @@ def _in_wide(name: str, function: Callable[[Tensor], Tensor]) -> Callable[[Any],
 
 @cache
 def _weights(order: int) -> tuple[list[float], list[float], list[float]]:
-    """Of each point t of a quarter of the period: sin t, its weight in J, and in the sum of J of
+    """For each point t of a quarter of the period: sin t, its weight in J, and in the sum of J of
     higher orders that is part of Y.
     """
     angles = [(number + 0.5) * math.pi / (2 * _POINTS) for number in range(_POINTS)]

@@ -19,14 +19,14 @@ from tilegrad.torch.tensor import Tensor, as_ours
 
 __all__ = ["as_function", "written_to"]
 
-# What PyTorch calls the first tensor, where it is not `input`.
+# PyTorch's names of the first tensor, where it is not `input`.
 _FIRST = {
     "cdist": ("x1",), "isin": ("elements",), "lstsq": ("A",), "searchsorted": ("sorted_sequence",),
     "trapezoid": ("y",), "trapz": ("y",), "unravel_index": ("indices",), "vander": ("x",),
     "cumulative_trapezoid": ("y",), "lu_solve": ("b",), "matrix_exp": ("A",),
     "take_along_dim": ("x",),
 }  # fmt: skip
-# What has methods of some names of tensors', and is none.
+# Classes that have methods with names of tensors', and are no tensors.
 _PLAIN = (str, bytes, list, tuple, dict, set)
 
 

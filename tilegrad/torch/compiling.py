@@ -1,8 +1,8 @@
 """`torch.compile`: tilegrad's `jit`, where no gradient is to flow out of the call.
 
-What a captured call gives has no graph behind it. So a call whose result can be differentiated runs
-as it is: lazy graphs are compiled whole in any case. Calls under `no_grad`, and calls whose results
-require no gradient, are captured and replayed.
+The results of a captured call have no graph behind them. So a call whose result can be
+differentiated runs as it is: lazy graphs are compiled whole in any case. Calls under `no_grad`, and
+calls whose results require no gradient, are captured and replayed.
 """
 
 from __future__ import annotations

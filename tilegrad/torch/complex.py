@@ -161,7 +161,7 @@ class Complex(ComplexAxes):
     def sqrt(self) -> Self:
         """The root with a real part that is not negative."""
         x, y = self.real, self.imag
-        # Of the two parts this one loses no digits; the other is half of y over it.
+        # This one of the two components loses no digits; the other is half of y over it.
         large = ((x.abs() + self.abs()) / 2).sqrt()
         small = (large > 0).where(y.abs() / (2 * (large > 0).where(large, 1)), 0)
         is_right = x >= 0

@@ -1,8 +1,8 @@
 """Complex numbers: their axes, which move as those of the pairs do.
 
 A method that only names axes is that of the pairs, whose last axis stays where it is: its result is
-a view where theirs is one. What else is linear in its tensors, complex_families.py applies to the
-real and the imaginary parts.
+a view where theirs is one. Other methods that are linear in their tensors are applied to the real
+and the imaginary parts by complex_families.py.
 """
 
 from __future__ import annotations

@@ -117,7 +117,7 @@ def _svd(self: Complex, full_matrices: bool = True) -> tuple[Complex, Tensor, Co
     twisted, other = inner * scale, values.unsqueeze(-1) * inner
     of_left = left @ ((twisted + twisted.mH) * factors)
     of_right = ((other + other.mH) * factors).mH @ right
-    # The phases, of which only U takes a share.
+    # The phases; only U takes a share of them.
     rotation = inner.diagonal(0, -2, -1).imag / values
     of_left = of_left + left * (1j * rotation).unsqueeze(-2)
     if rows > columns:
@@ -150,7 +150,7 @@ def _qr(self: Complex, mode: str = "reduced") -> tuple[Complex, Complex]:
     inverse = upper.inv()
     inner = unitary.mH @ change @ inverse
     lower = inner.tril(-1)
-    # What turns the columns: R keeps a real diagonal.
+    # Change of the columns' phases: R keeps a real diagonal.
     rotation = lower - lower.mH + 1j * inner.diagonal(0, -2, -1).imag.diag_embed()
     of_unitary = unitary @ rotation + (change - unitary @ (unitary.mH @ change)) @ inverse
     return unitary + of_unitary, upper + (inner - rotation) @ upper

@@ -47,7 +47,7 @@ def _joined(real: Any, imag: Any, kind: Any) -> Any:
 
 
 def of_components(function: Function, args: Any, options: Any, kind: Any) -> Any:
-    """What a function that is linear in its tensors gives; of several results, each."""
+    """The result of a function that is linear in its tensors; of several results, each."""
     real = function(*_components(args, "real"), **_components(options, "real"))
     imag = function(*_components(args, "imag"), **_components(options, "imag"))
     return _joined(real, imag, kind)
@@ -81,7 +81,7 @@ def real_or(made: Function, plain: Function) -> Function:
 
 
 def joining(plain: Function, as_complex: Function, kind: Any) -> Function:
-    """A function that joins tensors, of which some may be complex: the result is, then."""
+    """A function that joins tensors: if some are complex, so is the result."""
 
     def joined(tree: Any) -> Any:
         if isinstance(tree, (tuple, list)):
@@ -98,8 +98,8 @@ def joining(plain: Function, as_complex: Function, kind: Any) -> Function:
 
 
 def bilinear(name: str, plain: Function, kind: Any, added: str = "bias") -> Function:
-    """The function of two complex factors, its first two arguments, and perhaps of what is added
-    once: the third, or the one that is called so.
+    """The function of two complex factors, its first two arguments, and perhaps a term that is
+    added once: the third, or the one called `added`.
     """
 
     def function(x: Any, y: Any, *args: Any, **options: Any) -> Any:

@@ -199,7 +199,7 @@ def _default_cross(self: Complex, other: Any, dim: int | None = None) -> Complex
 
 
 def _nonzero_static(self: Complex, *, size: int, fill_value: int = -1) -> Tensor:
-    """The indices of what is not 0, `size` of them."""
+    """The indices of the elements other than 0, `size` of them."""
     is_there = (self.real != 0) | (self.imag != 0)
     found: Tensor = is_there.nonzero_static(size=size, fill_value=fill_value)
     return found

@@ -97,7 +97,7 @@ def _svdvals(self: Complex) -> Tensor:
 
 
 def _computed(array: Any) -> Any:
-    """What NumPy gives, as tensors."""
+    """NumPy's results, as tensors."""
     if isinstance(array, tuple):
         return tuple([_computed(each) for each in array])
     array = numpy.asarray(array)
@@ -161,7 +161,7 @@ def _lstsq(self: Complex, B: Any, rcond: Any = None) -> tuple[Any, ...]:
 
 
 def _lazily(self: Complex, name: str, *args: Any) -> Complex:
-    """An inverse, a solution or a factor of which nothing is raised."""
+    """An inverse, a solution or a factor, without errors for singular matrices."""
     if name == "cholesky":
         return self._cholesky_ex(*args)[0]  # type: ignore[no-any-return]
     check_matrix(name, self)
@@ -198,7 +198,7 @@ def add_linear_algebra() -> None:
 
 
 def einsum(equation: str, *operands: Any) -> Complex:
-    """Einstein's sum of products, of which one operand at least is complex."""
+    """Einstein's sum of products, where at least one operand is complex."""
     pairs = [
         (each.real, each.imag) if isinstance(each, Complex) else (as_ours(each), None)
         for each in operands

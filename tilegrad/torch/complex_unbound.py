@@ -31,7 +31,7 @@ def _of_any(method: Callable[..., Any], name: str) -> Callable[..., Any]:
 
 
 class _Unbound:
-    """What the type of `Tensor` has in the place of a method's name."""
+    """The entry under a method's name on the type of `Tensor`."""
 
     def __init__(self, name: str):
         self._name = name

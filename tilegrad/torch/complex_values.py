@@ -18,7 +18,7 @@ from tilegrad.torch.tensor_printing import complex_text
 
 __all__ = ["ComplexValues"]
 
-# What memory looks like is the compiler's choice.
+# The memory layout is the compiler's choice.
 MEMORY_FORMATS = ("contiguous_format", "preserve_format", "channels_last", "channels_last_3d")
 
 
@@ -119,7 +119,7 @@ class ComplexValues(InMemory, Paired):
 
     @property
     def grad_fn(self) -> Any:
-        """The step that the pairs came from; None of a leaf."""
+        """The step that the pairs came from; None for a leaf."""
         return self.pair.grad_fn
 
     def retain_grad(self) -> None:

@@ -15,7 +15,7 @@ from tilegrad.torch.tensor import Tensor
 
 __all__ = ["add_writes"]
 
-# The position and the name of what is written, among the arguments of the real method.
+# The position and the name of the written values, among the arguments of the real method.
 _SOURCES = {
     "diagonal_scatter": (0, "src"), "index_add": (2, "source"), "index_copy": (2, "source"),
     "index_fill": (2, "value"), "index_put": (1, "values"), "masked_scatter": (1, "source"),

@@ -38,7 +38,7 @@ def _checked(function: str, dtype: Any) -> DType:
 
 
 class OutOfMemoryError(RuntimeError):
-    """What PyTorch raises where a GPU has no more memory."""
+    """PyTorch's error where a GPU has no more memory."""
 
 
 def set_flush_denormal(mode: bool) -> bool:
@@ -93,7 +93,7 @@ class finfo:
     """
 
     def __init__(self, type: DType | None = None):
-        # Of complex numbers that of their parts, as in PyTorch.
+        # Complex numbers have the facts of their components, as in PyTorch.
         component = getattr(type, "component", type)
         kind = dtypes.default_float if type is None else _checked("finfo", component)
         exponent, digits = dtypes.finfo(kind)
@@ -140,7 +140,7 @@ def get_autocast_dtype(device_type: str = "cpu") -> DType:
     return state.autocast or dtypes.bfloat16
 
 
-# What programs have asked for and read again.
+# Settings of programs, to be read again.
 _asked: dict[str, Any] = {"deterministic": False, "precision": ""}
 _PRECISIONS = ("highest", "high", "medium")
 
@@ -175,7 +175,7 @@ def set_float32_matmul_precision(precision: str) -> None:
 
 
 def get_float32_matmul_precision() -> str:
-    """What has been asked for: "highest" unless products may round their factors."""
+    """The precision that was asked for: "highest" unless products may round their factors."""
     if not config.TF32:
         return "highest"
     asked = _asked["precision"]

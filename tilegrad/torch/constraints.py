@@ -37,9 +37,10 @@ class Constraint:
     ):
         self._name, self._check, self.event_dim = name, check, event_dim
         self.is_discrete = is_discrete or any(each.is_discrete for each in members)
-        # Of slices of an axis what each is, the axis, and their sizes.
+        # For slices of an axis: the set of each, the axis, and their sizes.
         self.members, self.layout = list(members), tuple(layout)
-        # Of real numbers the bounds; of independent ones what each is, and of how many axes.
+        # For real numbers, the bounds; for independent ones, the set of each, and the number of
+        # axes.
         self.lower_bound, self.upper_bound = bounds
         self.base, self.count = base, count
 
@@ -223,7 +224,7 @@ def is_dependent(constraint: Any) -> bool:
 
 
 def MixtureSameFamilyConstraint(base_constraint: Constraint) -> Constraint:
-    """The set of what several distributions of one family give."""
+    """The set of values of several distributions of one family."""
     base = base_constraint
 
     def check(x: Any) -> Any:

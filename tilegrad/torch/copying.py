@@ -11,8 +11,8 @@ __all__ = ["copied_with_aliases", "look_with_root"]
 
 
 def copied_with_aliases(tensor: Any, memo: dict[Any, Any]) -> Any:
-    """A copy of `tensor`, which requires no gradient. What it views is copied as a whole, once for
-    all that `memo` has copied. A parameter is copied by itself, as PyTorch does.
+    """A copy of `tensor`, which requires no gradient. The tensor that it views is copied as a
+    whole, once for all that `memo` has copied. A parameter is copied by itself, as PyTorch does.
     """
     is_apart = is_alone(tensor) or getattr(tensor, "_is_parameter", False)
     found = None if is_apart else look_with_root(tensor)

@@ -125,7 +125,7 @@ def is_meta(name: str) -> bool:
 
 
 def is_processor(name: str) -> bool:
-    """Whether tilegrad's name of a device is that of a CPU, of which PyTorch has one."""
+    """Whether tilegrad's name of a device is that of a CPU; PyTorch has only one."""
     return name.partition(":")[0] == "CPU"
 
 

@@ -1,4 +1,4 @@
-"""What `torch.Tensor` does with gradients: `backward`, hooks, and the step that made a tensor."""
+"""Gradients of a `torch.Tensor`: `backward`, hooks, and the step that made a tensor."""
 
 from __future__ import annotations
 
@@ -27,7 +27,9 @@ retaining = Some()
 
 
 def follow_retained(written: Any) -> None:
-    """Let the aliases of a tensor that was written to keep the gradients of what they are now."""
+    """Let the aliases of a tensor that was written to keep the gradients of their present
+    values.
+    """
     for each in retaining:
         if same_storage(each, written):
             each.retain_grad()
@@ -38,7 +40,7 @@ class Differentiable(OurTensor):
 
     # A tensor of tilegrad's as one of the class below.
     _adopt: Callable[[OurTensor], Any]
-    # What computed it, where that was noted (steps.py).
+    # The step that computed it, where that was noted (steps.py).
     _step: Any = None
     # The hook that keeps its gradient.
     _retained: RemovableHandle | None = None
@@ -51,7 +53,7 @@ class Differentiable(OurTensor):
 
     @property
     def grad(self) -> Any:
-        """What `backward` has added up so far, or None."""
+        """The gradient that `backward` has added up so far, or None."""
         found = self._gradient
         if found is not None and found.__class__ is OurTensor:
             found = self._gradient = self._adopt(found)
@@ -67,7 +69,7 @@ class Differentiable(OurTensor):
 
     @property
     def grad_fn(self) -> Step | None:
-        """None of a leaf, else the step that computed this tensor."""
+        """None for a leaf, else the step that computed this tensor."""
         return None if self.is_leaf else step_of(self)
 
     def backward(  # type: ignore[override]
@@ -108,8 +110,8 @@ class Differentiable(OurTensor):
                     hook(leaf)
 
     def retain_grad(self) -> None:
-        """Keep the gradient of a tensor that was computed, in `grad`: of what it is when gradients
-        are asked for, whatever was written to it since.
+        """Keep the gradient of a tensor that was computed, in `grad`: that of its value when
+        gradients are asked for, whatever was written to it since.
         """
         if self.is_leaf:
             return
@@ -125,8 +127,8 @@ class Differentiable(OurTensor):
         return not self.is_leaf and self._retained is not None
 
     def register_hook(self, hook: Callable[[Any], Any]) -> RemovableHandle:
-        """Call `hook(gradient)` whenever a gradient flows through this tensor. What `retain_grad`
-        keeps is what the hooks made of it, whichever came first.
+        """Call `hook(gradient)` whenever a gradient flows through this tensor. `retain_grad` keeps
+        the gradient after the hooks, whichever came first.
         """
         made = super().register_hook(hook)
         if self._retained is not None:

@@ -25,7 +25,7 @@ __all__ = [
 
 
 class ReduceOp:
-    """What a reduction over the processes does; over one, nothing."""
+    """The kind of a reduction over the processes; over one, it does nothing."""
 
     SUM, PRODUCT, MIN, MAX, AVG = "sum", "product", "min", "max", "avg"
     BAND, BOR, BXOR = "band", "bor", "bxor"
@@ -54,7 +54,7 @@ class DeviceMesh:
 
 
 class Work:
-    """What an operation with `async_op=True` gives: it is through."""
+    """The result of an operation with `async_op=True`: it is through."""
 
     def wait(self, timeout: Any = None) -> bool:
         """True, at once."""
@@ -160,7 +160,7 @@ def get_world_size(group: Any = None) -> int:
 
 
 def get_backend(group: Any = None) -> str:
-    """What `init_process_group` was told."""
+    """The backend that `init_process_group` was told."""
     return _asked(group).backend
 
 

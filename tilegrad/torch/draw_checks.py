@@ -11,7 +11,7 @@ from tilegrad.torch.streams import drawing
 __all__ = ["drawn"]
 
 
-# Of draws: the argument that has a range, its place, its name, and what it must not be below.
+# For draws: the argument that has a range, its position, its name, and its lower bound.
 _RANGES = {
     "normal_": (1, "std", 0.0), "log_normal_": (1, "std", 0.0), "cauchy_": (1, "sigma", 0.0),
     "exponential_": (0, "lambd", 0.0), "geometric_": (0, "p", 0.0), "bernoulli_": (0, "p", 0.0),

@@ -42,7 +42,7 @@ def refused_as_tensor(
     have been a tensor.
     """
     asked = getattr(error, "obj", error)
-    # What has a dtype is a tensor, or an array: that its method is absent is the error then.
+    # An object with a dtype is a tensor, or an array: that its method is absent is the error then.
     if not hasattr(asked, "dtype") and any(asked is each for each in (*args, *options.values())):
         return no_tensor(name, asked)
     return error

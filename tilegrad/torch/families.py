@@ -1,5 +1,5 @@
-"""What PyTorch's distributions tell of themselves: their parameters, their values, and themselves
-with a larger batch.
+"""Facts that PyTorch's distributions tell: their parameters, their values, and themselves with a
+larger batch.
 """
 
 from __future__ import annotations
@@ -117,7 +117,7 @@ _PARAMETERS: dict[str, Any] = {
 
 
 def _moved_set(law: Any) -> Any:
-    """The set of what the last transform gives."""
+    """The set of values of the last transform."""
     if not law.transforms:
         return law.base_dist.support
     last = law.transforms[-1].codomain
@@ -125,7 +125,7 @@ def _moved_set(law: Any) -> Any:
 
 
 def attributes_of(name: str) -> dict[str, Any]:
-    """What the class of that name has: `arg_constraints`, `support`, and for few values all of
+    """Attributes of the class of that name: `arg_constraints`, `support`, and for few values all of
     them.
     """
     parameters, support = _SETS.get(name, ({}, None))

@@ -61,7 +61,7 @@ def irfft(input: Any, n: int | None = None, dim: int = -1, norm: str | None = No
 
 
 def hfft(input: Any, n: int | None = None, dim: int = -1, norm: str | None = None) -> Tensor:
-    """The transform of the first half of what is symmetric, real numbers."""
+    """The transform of the first half of a symmetric signal, real numbers."""
     return _pair(input).hfft(n, dim, norm)
 
 
@@ -78,7 +78,7 @@ def hfft2(
 
 
 def hfftn(input: Any, s: Sizes = None, dim: Sizes = None, norm: str | None = None) -> Tensor:
-    """The transform over several axes of the first half, along the last one, of what is symmetric;
+    """The transform over several axes of the first half, along the last one, of a symmetric signal;
     real numbers.
     """
     axes, sizes = _axes_of(input, s, dim)

@@ -1,4 +1,4 @@
-"""`torch._foreach_add_` and its kin: a method of tensors for each of a list. What they compute is
+"""`torch._foreach_add_` and its kin: a method of tensors for each of a list. Their results are
 fused in any case; optimizers outside PyTorch are written with them.
 """
 
@@ -27,7 +27,7 @@ NAMES = frozenset(
 )
 """The functions that there are."""
 
-# What methods call the arguments that are lists here.
+# Methods' names for the arguments that are lists here.
 _KEYS = {
     "ord": "p",
     "scalars": "value",

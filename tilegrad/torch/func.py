@@ -37,8 +37,8 @@ class _Watched:
 
 
 def _recorded(made: Any, given: Any, func: _Watched) -> Any:
-    """What a transformed function has `made`: it requires gradients where what is `given` does, or
-    what the function itself knows.
+    """The results `made` by a transformed function: they require gradients where the tensors
+    `given`, or those that the function itself knows, do.
     """
     if is_grad_enabled() and (
         func.requires_grad or any(each.requires_grad for each in _tensors(given))
@@ -132,7 +132,7 @@ def functionalize(func: Callable[..., Any], *, remove: str = "mutations") -> Cal
 
 
 def vjp(func: Callable[..., Any], *primals: Any, has_aux: bool = False) -> Any:
-    """What `func` gives, and the function that pulls gradients back."""
+    """The value of `func`, and the function that pulls gradients back."""
     watched = _Watched(func)
     found = ours.vjp(watched, *primals, has_aux=has_aux)
     value, pull, *rest = found
@@ -145,7 +145,7 @@ def vjp(func: Callable[..., Any], *primals: Any, has_aux: bool = False) -> Any:
 
 
 def jvp(func: Callable[..., Any], primals: Any, tangents: Any, **options: Any) -> Any:
-    """What `func` gives, and how it changes along `tangents`."""
+    """The value of `func`, and how it changes along `tangents`."""
     watched = _Watched(func)
     found = with_ours(ours.jvp(watched, primals, tangents, **options))
     return _recorded(found, (primals, tangents), watched)
@@ -154,7 +154,7 @@ def jvp(func: Callable[..., Any], primals: Any, tangents: Any, **options: Any) -
 def functional_call(
     module: Any, parameter_and_buffer_dicts: Any, args: Any = None, kwargs: Any = None, **rest: Any
 ) -> Any:
-    """What a module gives with other tensors in place of its own."""
+    """The result of a module with other tensors in place of its own."""
     given = parameter_and_buffer_dicts
     if isinstance(given, (tuple, list)):
         given = {name: each for several in given for name, each in several.items()}

@@ -34,7 +34,7 @@ class _Untraced:
 
 
 class Graph(_Untraced):
-    """What a tracer writes: there are none. Making one raises NotImplementedError."""
+    """The graph that a tracer writes: there are none. Making one raises NotImplementedError."""
 
 
 class Node(_Untraced):
@@ -42,13 +42,13 @@ class Node(_Untraced):
 
 
 class Proxy(_Untraced):
-    """What stands for a value while a tracer runs: nothing does. Making one raises
-    NotImplementedError.
-    """
+    """A value while a tracer runs: there are none. Making one raises NotImplementedError."""
 
 
 class Tracer(_Untraced):
-    """What runs a module on proxies: nothing does. Making one raises NotImplementedError."""
+    """A tracer that runs a module on proxies: it does not run. Making one raises
+    NotImplementedError.
+    """
 
 
 class GraphModule(Module):

@@ -1,4 +1,4 @@
-"""What to write instead of names of PyTorch that are not here: tables for `absent`."""
+"""Spellings to use instead of names of PyTorch that are not here: tables for `absent`."""
 
 from __future__ import annotations
 

@@ -54,7 +54,9 @@ def _pivot(a: Array, k: int) -> tuple[int, int]:
 
 
 def _exchange(a: Array, k: int, row: int, step: int) -> None:
-    """Rows and columns `row` and the last of the block, of what is not yet eliminated."""
+    """Exchange rows and columns `row` and the last of the block, in the part that is not yet
+    eliminated.
+    """
     top = k + step - 1
     if row == top:
         return

@@ -13,14 +13,14 @@ __all__ = ["Invertible", "argument_of"]
 
 
 def argument_of(value: Any, dtype: Any = None) -> Any:
-    """A number as a tensor, which decides the class of what is drawn."""
+    """A number as a tensor, which decides the class of the draws."""
     if isinstance(value, OurTensor):
         return as_ours(value)
     return tensor(float(value), dtype=dtype) if isinstance(value, (int, float)) else value
 
 
 class Invertible:
-    """What transforms have beside tilegrad's: an inverse that is a transform, too."""
+    """Transforms with an inverse that is a transform, too, beside tilegrad's methods."""
 
     bijective = True
 
@@ -41,7 +41,7 @@ class Invertible:
 
 
 class Inverse(Invertible):
-    """What undoes a transform."""
+    """The inverse of a transform."""
 
     def __init__(self, made_of: Any):
         self._made_of = made_of
@@ -81,12 +81,12 @@ class Inverse(Invertible):
         return self._made_of(x)
 
     def event_dims(self) -> tuple[int, int]:
-        """The number of axes of an event, of what is taken and of what is given."""
+        """The number of axes of an event, before and after the transform."""
         taken, given = self._made_of.event_dims()
         return given, taken
 
     def forward_shape(self, shape: tuple[Any, ...]) -> tuple[Any, ...]:
-        """The shape of what is made of tensors of a shape."""
+        """The shape of results for tensors of a shape."""
         return shape
 
     def log_abs_det_jacobian(self, x: Any, y: Any) -> Any:

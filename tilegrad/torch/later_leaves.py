@@ -46,7 +46,7 @@ def leave_earlier_results(tensor: Any) -> None:
             tensor.assign(tensor.clone())
         finally:
             gradients.reset(token)
-    # No gradient of what it was until now is its own.
+    # Gradients of its earlier value are not its own.
     tensor._previous = ()
 
 

@@ -1,7 +1,7 @@
 """`torch.library`: operations of a program's own, known by a name in `torch.ops`.
 
-An operation here is the Python function that computes it: graphs are made of what it does with
-tensors. Its gradient is that, or the one that `register_autograd` is given.
+An operation here is the Python function that computes it: its tensor calls make the graph. Its
+gradient is that, or the one that `register_autograd` is given.
 """
 
 from __future__ import annotations
@@ -118,8 +118,8 @@ def custom_op(
     schema: str | None = None,
     tags: Any = None,
 ) -> Any:
-    """An operation `namespace::name`, computed by `fn`; also as a decorator. What it writes to is
-    seen from what it does, and `mutates_args` has no effect.
+    """An operation `namespace::name`, computed by `fn`; also as a decorator. Its calls show which
+    arguments it writes to, and `mutates_args` has no effect.
 
     Raises ValueError for a name without a namespace.
 
@@ -167,7 +167,7 @@ def register_fake(op: Any, func: Callable[..., Any] | None = None, /, **options:
     """As `CustomOpDef.register_fake`, of an operation or its name; also as a decorator."""
     if func is None:
         return lambda given: register_fake(op, given)
-    # What a library of machine code would have brought may be told of, and is missed when called.
+    # Operations of a library of machine code may be registered, and are missed when called.
     found = _put(op) if isinstance(op, str) else _asked(op)
     return found.register_fake(func)
 

@@ -48,8 +48,8 @@ __all__ = [
 
 
 def cholesky(A: Tensor, *, upper: bool = False) -> Tensor:
-    """The triangular factor L of A = L L^T, of which the lower triangle is read; with `upper` L^T,
-    from the upper one.
+    """The triangular factor L of A = L L^T, from the lower triangle of A; with `upper` L^T, from
+    the upper one.
     """
     return A.cholesky(upper)
 
@@ -100,13 +100,13 @@ def _by_lower(name: str, A: Any, UPLO: str) -> Any:
 
 
 def eigh(A: Tensor, UPLO: str = "L") -> Eigh:
-    """Eigenvalues and eigenvectors of symmetric matrices, of which one triangle is read."""
+    """Eigenvalues and eigenvectors of symmetric matrices, from one triangle."""
     given = _by_lower("eigh", A, UPLO)
     return Eigh(*(A.eigh(UPLO) if isinstance(A, Complex) else given.eigh()))
 
 
 def eigvalsh(A: Tensor, UPLO: str = "L") -> Tensor:
-    """Eigenvalues of symmetric matrices, of which one triangle is read."""
+    """Eigenvalues of symmetric matrices, from one triangle."""
     return _by_lower("eigvalsh", A, UPLO).eigvalsh()  # type: ignore[no-any-return]
 
 
@@ -260,7 +260,7 @@ def lstsq(
 ) -> LeastSquares:
     """The X for which A X is next to B."""
     solution, residuals, rank, singular = A.lstsq(B, rcond)
-    # Of as many equations as unknowns nothing is left.
+    # As many equations as unknowns leave no residuals.
     residuals = residuals if A.shape[-2] > A.shape[-1] else residuals.new_zeros(0)
     # As LAPACK's drivers: which of them finds ranks and singular values.
     rank = rank.cast(dtypes.int64) if driver != "gels" else rank.new_zeros(0, dtype=dtypes.int64)
@@ -334,8 +334,8 @@ def matrix_norm(
 
 
 def _least(A: Any, largest: Any, atol: Any, rtol: Any) -> Any:
-    """What singular values have to be above, of which the `largest` are given: `atol`, or `rtol` of
-    that. Without an `atol` above 0, `rtol` is by default the larger size times the epsilon.
+    """The lower bound of singular values with the given `largest`: `atol`, or `rtol` times that.
+    Without an `atol` above 0, `rtol` is by default the larger size times the epsilon.
     """
     eps = max(A.shape[-2:]) * 2.0 ** -dtypes.finfo(largest.dtype)[1]
     atol, rtol = (

@@ -91,7 +91,7 @@ class LdlFactor(NamedTuple):
 
 
 class LdlFactorWithInfo(NamedTuple):
-    """What `ldl_factor_ex` gives; `info` is the first row without a pivot, or 0."""
+    """Result of `ldl_factor_ex`; `info` is the first row without a pivot, or 0."""
 
     LD: Any
     pivots: Any
@@ -99,7 +99,7 @@ class LdlFactorWithInfo(NamedTuple):
 
 
 class LuFactor(NamedTuple):
-    """What `lu_factor` gives."""
+    """Result of `lu_factor`."""
 
     LU: Any
     pivots: Any
@@ -109,7 +109,7 @@ class LuFactor(NamedTuple):
 
 
 class LuFactorWithInfo(NamedTuple):
-    """What `lu_factor_ex` gives; `info` is the first 0 on the diagonal of U, or 0."""
+    """Result of `lu_factor_ex`; `info` is the first 0 on the diagonal of U, or 0."""
 
     LU: Any
     pivots: Any
@@ -117,8 +117,8 @@ class LuFactorWithInfo(NamedTuple):
 
 
 class Result(NamedTuple):
-    """What a function with `_ex` gives: 0 of each matrix that has such a solution, else 1, which is
-    no more than that in which row elimination failed.
+    """Result of a function with `_ex`; `info` is 0 for each matrix that has such a solution, else
+    1: it does not say in which row elimination failed.
     """
 
     result: Any
@@ -126,14 +126,14 @@ class Result(NamedTuple):
 
 
 class Factor(NamedTuple):
-    """What `cholesky_ex` gives; `info` as that of `Result`."""
+    """Result of `cholesky_ex`; `info` as that of `Result`."""
 
     L: Any
     info: Any
 
 
 class Inverse(NamedTuple):
-    """What `inv_ex` gives; `info` as that of `Result`."""
+    """Result of `inv_ex`; `info` as that of `Result`."""
 
     inverse: Any
     info: Any
@@ -150,7 +150,7 @@ class LogDet(NamedTuple):
 
 
 class LeastSquares(NamedTuple):
-    """What `lstsq` gives."""
+    """Result of `lstsq`."""
 
     solution: Any
     residuals: Any

@@ -65,9 +65,9 @@ _REDUCTIONS = (
 _PAIRS = ("sort", "topk", "kthvalue", "mode", "median", "nanmedian")
 # Steps, whose gradient is 0.
 _FLAT = ("sign", "sgn", "trunc", "fix", "floor", "ceil")
-# What writes a number into a tensor, whose dtype stays: the number is what that dtype makes of it.
+# Methods that write a number into a tensor, whose dtype stays: the number is rounded to that dtype.
 _FILLS = ("masked_fill", "masked_fill_", "index_fill", "index_fill_", "fill_diagonal_")
-# What autocast computes in its own dtype, and what it leaves in that of the operands.
+# Methods that autocast computes in its own dtype, and that otherwise have that of the operands.
 _PRODUCTS = (
     "matmul", "mm", "bmm", "linear", "conv2d", "conv_transpose2d", "addmm", "baddbmm", "addbmm",
     "scaled_dot_product_attention", "vecdot", "__matmul__",
@@ -75,7 +75,7 @@ _PRODUCTS = (
 _PLAIN_PRODUCTS = ("addmv", "dot", "mv", "vdot")
 # Functions that are made of products here.
 _OF_PRODUCTS = ("istft", "matrix_exp", "stft")
-# What autocast computes in float32.
+# Methods that autocast computes in float32.
 FACTORS_FROM_FLOAT32 = (
     "cholesky", "cholesky_ex", "cond", "eig", "eigh", "eigvals", "eigvalsh",
     "householder_product", "inv", "inv_ex", "lstsq", "matrix_rank", "qr", "solve", "solve_ex",
@@ -86,33 +86,33 @@ _FROM_FLOAT32 = (
     "nanquantile", "pinverse", "prod", "quantile", "trace",
 )  # fmt: skip
 
-# What PyTorch refuses of bools.
+# Methods that PyTorch refuses for bools.
 _DIFFERENCES = ("__neg__", "neg", "negative", "__sub__", "__rsub__", "sub", "subtract", "sub_")
-# What PyTorch refuses of integers and some numbers.
+# Methods that PyTorch refuses for integers and some numbers.
 _QUOTIENTS = (
     "__floordiv__", "__mod__", "__pow__", "div", "floor_divide", "fmod", "pow", "remainder",
 )  # fmt: skip
 _MASKS = ("masked_fill", "masked_fill_", "masked_select", "masked_scatter", "masked_scatter_")
 _GRADIENTS = ("register_hook", "retain_grad")
-# What takes tensors only, in the places of which others have no such names.
+# Methods that take tensors only, where others have no such names.
 _OF_TENSORS = (
     "addbmm", "addmm", "addmv", "addr", "baddbmm", "bmm", "cross", "equal", "expand_as", "gather",
     "index_add", "index_add_", "index_copy", "index_copy_", "masked_fill", "masked_fill_",
     "masked_select", "mm", "mv", "outer", "scatter", "scatter_", "scatter_add", "scatter_add_",
     "type_as", "view_as",
 )  # fmt: skip
-# What takes an axis and indices along it.
+# Methods that take an axis and indices along it.
 _BY_INDICES = (
     "gather", "index_add", "index_add_", "index_copy", "index_copy_", "index_reduce",
     "index_reduce_", "index_select", "scatter", "scatter_", "scatter_add", "scatter_add_",
     "scatter_reduce", "scatter_reduce_",
 )  # fmt: skip
-# How many axes the tensors of what PyTorch has only for some have.
+# Numbers of axes of the tensors, for methods that PyTorch has only for some.
 _RANKS: dict[str, tuple[tuple[int, ...], ...]] = {
     "dot": ((1,), (1,)), "outer": ((1,), (1,)), "ger": ((1,), (1,)), "vdot": ((1,), (1,)),
     "trace": ((2,),), "mv": ((2,), (1,)),
 }  # fmt: skip
-# What is infinite, or no number, where a matrix has no such solution.
+# Methods whose result is infinite, or no number, where a matrix has no such solution.
 _SOLUTIONS = ("cholesky", "inv", "inverse", "solve")
 
 _BATCHES: dict[str, str | None] = {"batch1": "left", "batch2": "right"}
@@ -243,7 +243,7 @@ def _by_indices(method: Callable[..., Any]) -> Any:
 
 
 def _of_own_dtype(method: Callable[..., Any]) -> Any:
-    """Counts in the dtype of what is counted."""
+    """Counts in the dtype of the counted values."""
 
     def give(self: Any, *args: Any, **options: Any) -> Any:
         counts, edges = method(self, *args, **options)
@@ -310,7 +310,9 @@ def _filling(method: Callable[..., Any]) -> Any:
 
 
 def _as_filled(name: str, filled: Any, value: Any) -> Any:
-    """What a number is in the integers or truth values `filled`; a tensor as `_given_way` says.
+    """A number as it is in the integers or truth values `filled`; a tensor as `_given_way` says.
+    Raises DTypeError for a number outside the dtype; in an unsigned one, the negative of a number
+    inside it wraps.
 
     Raises DTypeError for a number outside the dtype; of an unsigned one, the negative of a number
     inside it wraps.
@@ -345,7 +347,7 @@ def _by_exchanges(method: Callable[..., Any]) -> Any:
 
 
 def _limited(method: Callable[..., Any]) -> Any:
-    """A limit of no axes takes the dtype of what it limits, as in arithmetic."""
+    """A limit of no axes takes the dtype of the limited tensor, as in arithmetic."""
 
     def give(self: Any, *args: Any, **options: Any) -> Any:
         limits = dict(zip(("min", "max"), args)) | options

@@ -62,7 +62,7 @@ _kinds: dict[str, type[ValuesAndIndices]] = {}
 
 
 def pair_of(name: str, values: Any, indices: Any) -> ValuesAndIndices:
-    """What the method `name` gives."""
+    """The result of the method `name`."""
     kind = _kinds.get(name)
     if kind is None:
         space = {"__slots__": (), "_method": name, "__module__": __name__}
@@ -71,6 +71,6 @@ def pair_of(name: str, values: Any, indices: Any) -> ValuesAndIndices:
 
 
 def wide_pair(name: str, found: Any) -> ValuesAndIndices:
-    """What the method `name` gives of a pair of values and indices: the indices in int64."""
+    """The result of the method `name` from a pair of values and indices: the indices in int64."""
     values, indices = found
     return pair_of(name, values, indices.long())

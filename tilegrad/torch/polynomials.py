@@ -41,7 +41,7 @@ def _polynomial(
             raise no_tensor(name, input)
         given = as_ours(input) if isinstance(input, OurTensor) else tensor(float(input))
         degrees = as_ours(n) if isinstance(n, OurTensor) else tensor(n)
-        # What is no whole number is rounded towards zero, as in PyTorch.
+        # Numbers that are not whole are rounded towards zero, as in PyTorch.
         degrees = degrees.cast(dtypes.int64) if degrees.dtype.is_float else degrees
         x = of(given if given.dtype.is_float else given.float())
         most = int(degrees.max().item()) if degrees.numel() else 0

@@ -1,9 +1,9 @@
 """Methods of `torch.Tensor` that skip the layers around them once a call like this one came.
 
 Around a method of tilegrad's own stand PyTorch's rules: which operands are refused, complex numbers
-beside real ones, the dtype of a product, the step that `grad_fn` shows. What they decide follows
-from the classes, dtypes and shapes of the operands and from Python's arguments, as the graph does:
-all of that is the short signature of a call (`tensor.calls.short_signatures`). So where a call came
+beside real ones, the dtype of a product, the step that `grad_fn` shows. Their decisions follow from
+the classes, dtypes and shapes of the operands and from Python's arguments, as the graph does: all
+of that is the short signature of a call (`tensor.calls.short_signatures`). So where a call came
 twice with one signature, and its result was that of one template over just these operands, the next
 one waits as that did, and no layer is asked.
 
@@ -37,7 +37,7 @@ from tilegrad.torch.steps import noted
 
 __all__ = ["METHODS", "quick", "quick_methods"]
 
-# What computes each result from its operands alone, and gives no view.
+# Methods that compute each result from its operands alone, and give no view.
 METHODS = (
     "__add__", "__radd__", "__sub__", "__rsub__", "__mul__", "__rmul__", "__truediv__",
     "__rtruediv__", "__matmul__", "__pow__", "__rpow__", "__neg__", "__abs__", "__eq__",
@@ -49,7 +49,7 @@ METHODS = (
     "int", "bool", "eq", "ne", "lt", "le", "gt", "ge", "isnan", "logical_and", "logical_or",
     "logical_not", "std", "var",
 )  # fmt: skip
-# Of these, what refuses no number for its value.
+# Those that refuse no number for its value.
 _OF_NUMBERS = frozenset({
     "__add__", "__radd__", "__sub__", "__rsub__", "__mul__", "__rmul__", "__truediv__",
     "__rtruediv__",

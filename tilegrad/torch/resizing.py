@@ -16,7 +16,7 @@ __all__ = ["Resizing"]
 
 
 class Resizing:
-    """What `torch.Tensor` does with its memory but for writing to it."""
+    """Changes of a `torch.Tensor`'s memory other than writes to it."""
 
     # All of the memory, of a tensor that looks at the first part of it.
     _whole: Any = None

@@ -2,8 +2,8 @@
 
 A file of plain data holds tensors, numbers, texts, and dicts, lists and tuples of them. It is
 written as PyTorch writes it, a pickle in which each tensor names a storage, and is read by
-`tilegrad.io.torch_load`, which runs nothing. What else a program saves, such as a whole module, is
-a pickle of its own kind (`whole_objects.py`).
+`tilegrad.io.torch_load`, which runs nothing. Other objects that a program saves, such as a whole
+module, are a pickle of their own kind (`whole_objects.py`).
 """
 
 from __future__ import annotations
@@ -70,7 +70,8 @@ class _Writer:
         self.tensors: list[Any] = []
         self.apart: set[int] = set()
         self._layouts = layouts
-        # What the reader remembers, by `id`: its number there, and the object, which stays alive.
+        # Objects that the reader remembers, by `id`: the number there, and the object, which stays
+        # alive.
         self._known: dict[int, tuple[int, Any]] = {}
 
     def name(self, module: str, name: str) -> None:
@@ -78,7 +79,7 @@ class _Writer:
         self.out += f"c{module}\n{name}\n".encode()
 
     def call(self, module: str, name: str, *arguments: Any) -> None:
-        """What a named function gives."""
+        """The result of a named function."""
         self.name(module, name)
         self.many(b"(", arguments, b"tR")
 
@@ -255,8 +256,8 @@ def load(
     mmap: bool | None = None,
     **options: Any,
 ) -> Any:
-    """What `save`, or PyTorch, wrote to a file: plain data with its tensors. A whole module, or
-    another object, is read with `weights_only=False`: its file says which code runs.
+    """The object that `save`, or PyTorch, wrote to a file: plain data with its tensors. A whole
+    module, or another object, is read with `weights_only=False`: its file says which code runs.
 
     Raises DataError for a file that wants a class, or that is damaged, FileNotFoundError where
     there is none.

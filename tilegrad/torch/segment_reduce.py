@@ -12,7 +12,7 @@ from tilegrad.torch.tensor import Tensor
 
 __all__ = ["segment_reduce"]
 
-# What a group without rows has, and the name of the reduction in `scatter_reduce`.
+# The value of a group without rows, and the name of the reduction in `scatter_reduce`.
 _KINDS = {
     "sum": (0.0, "sum"), "mean": (0.0, "sum"), "max": (-math.inf, "amax"),
     "min": (math.inf, "amin"), "prod": (1.0, "prod"),

@@ -1,5 +1,5 @@
-"""Functions of `torch` that programs seldom name: copies of what others give as views, functions
-under older names, and those behind other functions.
+"""Functions of `torch` that programs seldom name: copies of results that others give as views,
+functions under older names, and those behind other functions.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ _PADDINGS = ("zeros", "border", "reflection")
 
 
 class TriangularSolution(NamedTuple):
-    """What `triangular_solve` gives."""
+    """Result of `triangular_solve`."""
 
     solution: Any
     cloned_coefficient: Any
 
 
 class CountsAndAllEdges(NamedTuple):
-    """What `histogramdd` gives."""
+    """Result of `histogramdd`."""
 
     hist: Any
     bin_edges: Any
@@ -127,8 +127,8 @@ grid_sampler_2d = grid_sampler_3d = grid_sampler
 def lu_unpack(
     LU_data: Any, LU_pivots: Any, unpack_data: bool = True, unpack_pivots: bool = True
 ) -> tuple[Any, Any, Any]:
-    """The permutation, the lower and the upper triangular matrix of what `lu_factor` gives; empty
-    tensors of what is not unpacked.
+    """The permutation, the lower and the upper triangular matrix in a result of `lu_factor`; empty
+    tensors for those that are not unpacked.
     """
     permutation, lower, upper = unpacked(as_ours(LU_data), as_ours(LU_pivots))
     empty = lower.new_zeros(0)

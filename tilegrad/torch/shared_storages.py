@@ -29,9 +29,10 @@ class Layout(NamedTuple):
 
 
 def laid_out(tensors: Sequence[Any], apart: Collection[int] = ()) -> tuple[list[Any], list[Layout]]:
-    """The storages to write for `tensors`, as tensors, and the layout of each of these. What no
-    other of them shares has a storage of its own, of no more than its elements; so has one whose
-    position is in `apart`, and one that strides over its storage cannot say.
+    """The storages to write for `tensors`, as tensors, and the layout of each of these. A tensor
+    that shares its memory with no other of them has a storage of its own, of no more than its
+    elements; so has one whose position is in `apart`, and one that strides over its storage cannot
+    say.
     """
     members: dict[int, list[int]] = {}
     for position, tensor in enumerate(tensors):

@@ -155,7 +155,7 @@ def _normalised(name: str, input: Sparse, dim: int, dtype: DType | None) -> Spar
 
 
 def softmax(input: Sparse, dim: int, *, dtype: DType | None = None) -> Sparse:
-    """The softmax along an axis of what is present: what is not counts as minus infinity."""
+    """The softmax along an axis of the present elements: the others count as minus infinity."""
     return _normalised("softmax", input, dim, dtype)
 
 

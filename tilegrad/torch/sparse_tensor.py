@@ -1,10 +1,10 @@
-"""Sparse tensors: the positions and values of what is not zero.
+"""Sparse tensors: the positions and values of the elements that are present.
 
 Sparse tensors are two dense ones, `indices` (an axis for each sparse axis) and `values`. Products
 with dense matrices pick rows, multiply, and add up rows by `index_add`: the work is in proportion
-to what is present, and gradients flow to the values and to the dense operand. What changes which
-positions are present (`coalesce`, `to_sparse`) computes them at once. Rows in compressed form (CSR)
-are such a tensor with another layout.
+to what is present, and gradients flow to the values and to the dense operand. Methods that change
+which positions are present (`coalesce`, `to_sparse`) compute them at once. Rows in compressed form
+(CSR) are such a tensor with another layout.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ class Sparse(Paired):
 
     @property
     def grad_fn(self) -> Any:
-        """The step that the values came from; None of a leaf."""
+        """The step that the values came from; None for a leaf."""
         return self.pair.grad_fn
 
     @property
@@ -388,7 +388,7 @@ class Sparse(Paired):
         return self.t() @ left if left.ndim == 1 else (self.t() @ left.t()).t()
 
     def _meets(self, name: str, left: Any) -> Any:
-        """What the method `name` of a dense tensor gives for this one."""
+        """The result of the method `name` of a dense tensor for this one."""
         kind = name.strip("_").removeprefix("r" if name in _REFLECTED else "")
         if kind in ("matmul", "mm"):
             return self @ left if name in _REFLECTED else self.__rmatmul__(left)
@@ -453,7 +453,7 @@ class Sparse(Paired):
 
 def _mapped(name: str) -> Callable[[Sparse], Sparse]:
     def method(self: Sparse) -> Sparse:
-        # Of equal positions the function is of the sum.
+        # Equal positions are added up first, as the function is of the sum.
         whole = self if name in ("neg", "deg2rad", "rad2deg") else self.coalesce()
         return whole._with(getattr(whole.pair, name)())
 

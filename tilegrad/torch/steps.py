@@ -60,7 +60,7 @@ class AccumulateGrad(Step):
         return "torch::autograd::AccumulateGrad"
 
 
-# What gives a new tensor in PyTorch, where it changes nothing too.
+# Methods that give a new tensor in PyTorch, where they change nothing too.
 _VIEWS = frozenset({
     "__getitem__", "broadcast_to", "chunk", "expand", "expand_as", "moveaxis", "movedim", "narrow",
     "permute", "ravel", "reshape", "reshape_as", "split", "squeeze", "swapaxes", "swapdims", "t",
@@ -82,7 +82,7 @@ def _resolved(below: Any) -> Any:
 
 
 def _below(operand: Any) -> Any:
-    """What `operand` contributes to a step: its own step, a reference to a leaf, or None."""
+    """The contribution of `operand` to a step: its own step, a reference to a leaf, or None."""
     if not operand._requires_grad:
         return None
     # Tensors of tilegrad's own class have no steps.

@@ -1,4 +1,6 @@
-"""What a tensor tells of its memory: strides, offset, address, layout, and what it is not."""
+"""Facts that a tensor tells of its memory: strides, offset, address, layout, and flags that are
+False here.
+"""
 
 from __future__ import annotations
 
@@ -23,8 +25,8 @@ class Storage:
         self._token = shared(tensor)[0]
 
     def data_ptr(self) -> int:
-        """What names the memory. Numbers of other memory are far away, so that none of them is that
-        of an element of this one.
+        """A number that names the memory. Numbers of other memory are far away, so that none of
+        them is that of an element of this one.
         """
         return id(self._token) << 40
 
@@ -145,7 +147,7 @@ def _is_not(name: str) -> Any:
 
 
 class InMemory:
-    """What `torch.Tensor` tells of memory."""
+    """Memory facts of a `torch.Tensor`."""
 
     layout = "torch.strided"
     is_sparse = _is_not("sparse")
@@ -209,8 +211,8 @@ class InMemory:
         return TypedStorage(self)
 
     def data_ptr(self: Any) -> int:
-        """What names the first element's memory: equal where two tensors begin at the same one. It
-        is no address that could be read.
+        """A number that names the first element's memory: equal where two tensors begin at the same
+        one. It is no address that could be read.
         """
         offset = self.storage_offset()
         return int(self.untyped_storage().data_ptr() + offset * self.element_size())
@@ -296,7 +298,9 @@ class InMemory:
         return _complex().as_complex(self).cdouble()
 
     def __array_wrap__(self, array: Any, context: Any = None, return_scalar: bool = False) -> Any:
-        """What NumPy's functions give of a tensor: a tensor; PyTorch has bytes for its bools."""
+        """The tensor of an array that NumPy's functions give for a tensor; PyTorch has bytes for
+        its bools.
+        """
         made = numpy.asarray(array)
         made = made.astype(numpy.uint8) if made.dtype == numpy.bool_ else made
         return importlib.import_module("tilegrad.torch").from_numpy(made)

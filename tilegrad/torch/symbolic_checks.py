@@ -1,4 +1,6 @@
-"""What programs state of their values for PyTorch's compiler: checked, as numbers are at hand."""
+"""Statements of programs about their values for PyTorch's compiler: checked, as numbers are at
+hand.
+"""
 
 from __future__ import annotations
 

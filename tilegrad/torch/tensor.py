@@ -1,6 +1,6 @@
 """`torch.Tensor`: tilegrad's tensor with PyTorch's semantics where the two differ.
 
-What differs: reductions of one axis and sorts give named pairs, indices are int64, `grad` of a loss
+Differences: reductions of one axis and sorts give named pairs, indices are int64, `grad` of a loss
 of one element in any shape, `data`, `requires_grad` that is a bool, devices and shapes that print
 as PyTorch's, operands without axes that give way in dtype, and the modes of thread_modes.py. All
 else is the class below, whose methods never call what is overridden here with another meaning;
@@ -203,7 +203,7 @@ class Tensor(  # type: ignore[misc]
         self._requires_grad = None
         self.replace(as_ours(value).detach())
         if wanted and not is_leaf and value.shape == old.shape:
-            # What was computed keeps the gradient that it has.
+            # A tensor that was computed keeps its gradient.
             self.uop = unrecorded(self.uop, lambda gradient: gradient, old)
             self._requires_grad, self._is_leaf = True, False
             return
@@ -320,7 +320,7 @@ class Tensor(  # type: ignore[misc]
         return made
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # What a program or a module has set on it: a parameter comes back as one.
+        # Attributes that a program or a module has set on it: a parameter comes back as one.
         return (*super().__reduce__(), dict(self.__dict__))
 
     # writing
@@ -406,7 +406,7 @@ class Tensor(  # type: ignore[misc]
             return True
         if not can_view(self, (self.numel(),)):
             return False
-        # A slice of what nobody else has any more is a value of its own.
+        # A slice of memory that nobody else has any more is a value of its own.
         return is_alone(self) or self._is_in_order()
 
     def _is_in_order(self) -> bool:
@@ -442,7 +442,7 @@ def _settle(tensor: Tensor) -> None:
         if grads:
             ours.Tensor.realize(*grads)
     except OverwrittenError:
-        # Of those that can never be computed, whoever reads them hears of it.
+        # Gradients that can never be computed raise an error where they are read.
         for each in grads:
             with contextlib.suppress(OverwrittenError):
                 each.realize()

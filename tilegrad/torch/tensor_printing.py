@@ -58,7 +58,9 @@ def complex_text(array: Any, kind: str, notes: str) -> str:
 
 
 def _size(array: Any) -> str:
-    """The shape of what has no elements, and more than one axis or none: it shows no other way."""
+    """The shape of an array without elements, and with more than one axis or none: it shows no
+    other way.
+    """
     return "" if array.size or array.ndim == 1 else f"size={array.shape}"
 
 
@@ -92,7 +94,7 @@ def _values(array: Any) -> str:
 
 
 def _edges(array: Any, edge: int | None) -> Any:
-    """What is shown of an array: along each axis `edge` items from both ends."""
+    """The shown items of an array: along each axis `edge` items from both ends."""
     if edge is None:
         return array
     import numpy
@@ -158,8 +160,8 @@ def _complex(real: _Format, imag: _Format, value: complex) -> str:
 
 
 def _format_of(array: Any) -> _Format:
-    """Whole numbers with a point, others with so many digits, or all as powers of ten where they
-    are large, small, or differ by much.
+    """Whole numbers with a point, others with the digits they need, or all as powers of ten where
+    they are large, small, or differ by much.
     """
     import numpy
 

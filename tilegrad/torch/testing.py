@@ -50,7 +50,7 @@ def assert_close(
 
 
 def _difference(actual: Any, expected: Any, rules: dict[str, Any]) -> str | None:
-    """What is different, in words."""
+    """The difference, in words."""
     if isinstance(actual, Mapping) and isinstance(expected, Mapping):
         if set(actual) != set(expected):
             return f"The keys differ: {sorted(map(str, actual))}, {sorted(map(str, expected))}"

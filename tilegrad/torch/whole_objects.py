@@ -99,7 +99,7 @@ class _Pickler(pickle.Pickler):
         self._numbers: dict[int, int] = {}
 
     def persistent_id(self, obj: Any) -> Any:
-        """What stands for a tensor: its number, and what its bytes do not say."""
+        """Stands for a tensor: its number, and the facts that its bytes do not say."""
         if not isinstance(obj, OurTensor):
             return None
         number = self._numbers.setdefault(id(obj), len(self._numbers))

@@ -210,7 +210,7 @@ class Function(OurFunction):
 
     @classmethod
     def apply(cls, *args: Any) -> Any:
-        """What `forward` gives, with the gradient that `backward` gives."""
+        """The result of `forward`, with the gradient that `backward` gives."""
         kinds = [isinstance(each, Complex) for each in args]
         if any(kinds):
             function, outputs = of_pairs(cls, Function, kinds)

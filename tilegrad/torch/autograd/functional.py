@@ -19,7 +19,7 @@ def _each(inputs: Any) -> tuple[Any, ...]:
 
 
 def _finished(found: Any, create_graph: bool) -> Any:
-    """What a function here gives: without a graph, unless one is asked for."""
+    """The result of a function here: without a graph, unless one is asked for."""
     if create_graph:
         return with_ours(found)
     leaves, rebuild = flatten(with_ours(found))
@@ -64,7 +64,7 @@ def vjp(
     create_graph: bool = False,
     strict: bool = False,
 ) -> Any:
-    """What `func` gives, and `v` times its derivative."""
+    """The value of `func`, and `v` times its derivative."""
     value, pull = transforms.vjp(func, *_each(inputs))
     found = pull(value.ones_like() if v is None else v)
     several = isinstance(inputs, (tuple, list))
@@ -78,7 +78,7 @@ def jvp(
     create_graph: bool = False,
     strict: bool = False,
 ) -> Any:
-    """What `func` gives, and its derivative times `v`."""
+    """The value of `func`, and its derivative times `v`."""
     tangents = tuple(each.ones_like() for each in _each(inputs)) if v is None else _each(v)
     return _finished(transforms.jvp(func, _each(inputs), tangents), create_graph)
 
@@ -90,7 +90,7 @@ def hvp(
     create_graph: bool = False,
     strict: bool = False,
 ) -> Any:
-    """What `func`, a number, gives, and its second derivatives times `v`."""
+    """The value of `func`, a number, and its second derivatives times `v`."""
     given = _each(inputs)
     numbers = tuple(range(len(given))) if isinstance(inputs, (tuple, list)) else 0
     tangents = tuple(each.ones_like() for each in given) if v is None else _each(v)

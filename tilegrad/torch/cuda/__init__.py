@@ -49,7 +49,7 @@ max_memory_allocated = memory_reserved = max_memory_reserved = memory_allocated
 
 
 def memory_stats(device: Any = None) -> dict[str, Any]:
-    """What PyTorch counts of the memory of a GPU: nothing."""
+    """PyTorch's counts of the memory of a GPU: none."""
     return {}
 
 

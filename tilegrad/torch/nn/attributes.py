@@ -1,4 +1,4 @@
-"""What PyTorch's layers tell of themselves beside their arguments: attributes by layer."""
+"""Attributes by layer that PyTorch's layers have beside their arguments."""
 
 from __future__ import annotations
 

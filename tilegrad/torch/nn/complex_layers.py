@@ -48,7 +48,7 @@ def _put(module: Any, name: str, tensor: Any) -> None:
     for each in above:
         module = getattr(module, each)
     if is_parameter(tensor):
-        # What was there is one of another class.
+        # The former tensor is one of another class.
         delattr(module, last)
     setattr(module, last, tensor)
 

@@ -57,8 +57,8 @@ def or_masks(*mask_mods: Mask) -> Mask:
 
 
 class AuxRequest(NamedTuple):
-    """What attention is to give beside its result: the logarithms of the sums of exponentials, and
-    the largest score of each query.
+    """Values that attention is to give beside its result: the logarithms of the sums of
+    exponentials, and the largest score of each query.
     """
 
     lse: bool = False
@@ -66,7 +66,7 @@ class AuxRequest(NamedTuple):
 
 
 class AuxOutput(NamedTuple):
-    """What an AuxRequest asked for, each (B, Hq, L), else None."""
+    """The values that an AuxRequest asked for, each (B, Hq, L), else None."""
 
     lse: Tensor | None = None
     max_scores: Tensor | None = None
@@ -97,7 +97,7 @@ class BlockMask:
         return math.prod(self.shape)
 
     def to_dense(self) -> Tensor:
-        """Of each block 1 where it leaves a score, else 0; int32 of (batch, heads, blocks of
+        """For each block, 1 where it leaves a score, else 0; int32 of (batch, heads, blocks of
         queries, blocks of keys).
         """
         sizes = [-(-length // size) for length, size in zip(self.seq_lengths, self.BLOCK_SIZE)]
@@ -110,7 +110,7 @@ class BlockMask:
 
     @property
     def kv_num_blocks(self) -> Tensor:
-        """Of each row of blocks the number that leave a score."""
+        """For each row of blocks, the number that leave a score."""
         found: Tensor = self.to_dense().sum(-1).int()
         return found
 
@@ -188,8 +188,8 @@ def flex_attention(
     Shape: query (B, Hq, L, E), key (B, H, S, E), value (B, H, S, Ev); the result (B, Hq, L, Ev).
     With `enable_gqa` Hq is a multiple of H. `score_mod(score, b, h, q, kv)` gives a score for one.
     A query that sees no key gets zeros. With `return_lse` also the logarithm of the sum of the
-    exponentials of the scores, (B, Hq, L); with `return_aux` an AuxOutput of what that asks for.
-    Options of PyTorch's kernels have no effect.
+    exponentials of the scores, (B, Hq, L); with `return_aux` an AuxOutput of the values that it
+    asks for. Options of PyTorch's kernels have no effect.
 
     Raises ValueError where heads do not fit, or `block_mask` is for fewer queries or keys.
     """

@@ -83,7 +83,7 @@ __all__ = [
 ]  # fmt: skip
 
 if not TYPE_CHECKING:
-    # Of these names, from before 2018, PyTorch warns.
+    # Names from before 2018, for which PyTorch warns.
     _FORMER = (
         "constant", "dirac", "eye", "kaiming_normal", "kaiming_uniform", "normal", "orthogonal",
         "sparse", "uniform", "xavier_normal", "xavier_uniform",

@@ -13,7 +13,7 @@ __all__ = ["buffers_of", "modules_of", "parameters_of"]
 
 
 class Members(dict[str, Any]):
-    """What a module holds of one kind, by name. What is set or deleted here is set or deleted in
+    """Members of a module of one kind, by name. Setting or deleting one here sets or deletes it in
     the module, too.
 
     >>> import tilegrad.torch as torch

@@ -83,7 +83,7 @@ class Module(Advising, ours.Module):
     """A layer, or a model made of layers: a call runs `forward`."""
 
     _advised = "torch.nn.Module"
-    # Of the attributes, layers, parameters and buffers are below a module.
+    # Layers, parameters and buffers are the attributes below a module.
     _is_registering = True
     call_super_init = dump_patches = False
     T_destination = T_destination
@@ -158,7 +158,7 @@ class Module(Advising, ours.Module):
         return {} if self._hooks is None else self._hooks.after
 
     def extra_repr(self) -> str:
-        """What stands in brackets behind the class: the arguments of a layer of this package."""
+        """Text in brackets behind the class: the arguments of a layer of this package."""
         return arguments_of(self)
 
     def __repr__(self) -> str:
@@ -299,7 +299,8 @@ class Module(Advising, ours.Module):
         return made
 
     def get_extra_state(self) -> Any:
-        """What `state_dict` holds of this module beside tensors: nothing, unless a class says what.
+        """State of this module in `state_dict` beside tensors: none, unless a class defines it.
+        Raises NotImplementedError unless a class does.
 
         Raises NotImplementedError unless a class says what.
         """
@@ -382,7 +383,7 @@ class Module(Advising, ours.Module):
         return missing, [name for name in given if name not in own]
 
     def _unfit(self, given: Mapping[str, Any], strict: bool) -> Iterator[str]:
-        """What of a state dict does not fit this module."""
+        """Lines about entries of a state dict that do not fit this module."""
         extra = {name for name, _ in _with_extra_state(list(self.named_modules()))}
         own = {name: each for name, each in self.state_dict().items() if name not in extra}
         missing = [f'"{name}"' for name in (*own, *extra) if name not in given]

@@ -74,8 +74,8 @@ def _indented(text: str) -> str:
 
 
 def arguments_of(module: Any) -> str:
-    """What stands in the brackets of a layer of this package, also of one that a program derives;
-    of what a program defines itself, nothing.
+    """Text in the brackets of a layer of this package, also of one that a program derives; empty
+    for a layer that a program defines itself.
     """
     if isinstance(module, _Lazy):
         return _of_lazy(module)
@@ -87,7 +87,7 @@ def arguments_of(module: Any) -> str:
 
 
 def _of_lazy(module: Any) -> str:
-    """The arguments of the layer that it will be, of which the size to come is 0."""
+    """The arguments of the layer that it will be; the size to come is 0."""
     args, options = module.__dict__["_given"]
     kind = module._kind
     bound = inspect.signature(kind).bind(0, *args, **options)

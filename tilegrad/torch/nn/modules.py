@@ -120,7 +120,7 @@ class _WeightedLoss(_Loss):
 
 
 def _ntuple(count: int, name: str) -> Callable[[Any], tuple[Any, ...]]:
-    """What makes a tuple of `count` of a number, and a tuple of what is iterable."""
+    """Function that makes a tuple of `count` copies of a number, and a tuple of an iterable."""
 
     def parse(value: Any) -> tuple[Any, ...]:
         return tuple(value) if isinstance(value, Iterable) else (value,) * count

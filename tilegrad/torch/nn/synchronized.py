@@ -1,4 +1,4 @@
-"""`SyncBatchNorm`: batch normalisation over all processes, of which there is one."""
+"""`SyncBatchNorm`: batch normalisation over all processes; there is one."""
 
 from __future__ import annotations
 

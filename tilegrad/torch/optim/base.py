@@ -32,7 +32,7 @@ _numbers = itertools.count()
 
 
 class Optimizer(Advising, Ours):
-    """What all optimizers share.
+    """Base of all optimizers.
 
     A program's own says `super().__init__(params, defaults)` and gives `step`, which reads
     `self.param_groups` and `self.state[p]`.
@@ -117,7 +117,7 @@ class Optimizer(Advising, Ours):
 
     @property
     def _own_names(self) -> dict[Any, Any]:
-        """What a program has put into the state of a parameter, by names of its own."""
+        """Values that a program has put into the state of a parameter, by names of its own."""
         found: dict[Any, Any] = self.__dict__.setdefault("_names_of_state", {})
         return found
 
@@ -151,7 +151,7 @@ class Optimizer(Advising, Ours):
         self.param_groups.append(view)
         if names:
             extra["param_names"] = names
-        # What only the program reads.
+        # Options that only the program reads.
         self.param_groups[-1]._extra.update(extra)
 
     def _beside(self) -> Iterable[OurTensor]:
@@ -426,7 +426,7 @@ def _as_pairs(state_dict: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def stepping(step: Callable[..., Any], *args: Any) -> Any:
-    """What `step` gives, which writes to parameters and computes them."""
+    """The result of `step`, which writes to parameters and computes them."""
     before, thread_modes.state.is_stepping = thread_modes.state.is_stepping, True
     try:
         with thread_modes.enable_grad():

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 
 class _Rates:
-    """What schedulers share: the rates of the last step, as numbers."""
+    """Base of schedulers: the rates of the last step, as numbers."""
 
     optimizer: Any
 
@@ -52,7 +52,8 @@ class LRScheduler(_Rates, ours.LRScheduler):
     `self.last_epoch`.
     """
 
-    # Of a schedule that tilegrad knows: its options, and what begins it anew with others.
+    # For a schedule that tilegrad knows: its options, and the function that begins it anew with
+    # others.
     _options: dict[str, Any]
     _begin: Callable[..., None]
 
@@ -107,7 +108,7 @@ class LRScheduler(_Rates, ours.LRScheduler):
             group["lr"] = float(rate)
 
     def state_dict(self) -> dict[str, Any]:
-        """What the schedule needs to go on."""
+        """The state that the schedule needs to go on."""
         if "_epoch" in self.__dict__:
             skipped = ("optimizer", "_epoch")
             own = {name: item for name, item in vars(self).items() if name not in skipped}

@@ -4,5 +4,5 @@ from tilegrad.torch.optim.base import Optimizer
 
 __all__ = ["Optimizer", "required"]
 
-# What PyTorch once had for an option that must be given.
+# PyTorch's former mark of an option that must be given.
 required = object()

@@ -14,7 +14,7 @@ __all__ = ["States"]
 
 
 class _Shown(MutableMapping[Any, Any]):
-    """What prints as a dict does, and its keys as those of a dict."""
+    """Mapping that prints as a dict does, and its keys as those of a dict."""
 
     def keys(self) -> Any:
         """The keys, as of a dict."""
@@ -40,7 +40,8 @@ class States(_Shown):
 
     def __getitem__(self, parameter: Any) -> Any:
         if _index(self._optimizer, parameter) is None:
-            # Of one that is no parameter so far: it is taken over when it becomes one.
+            # The state of a tensor that is no parameter so far: it is taken over when it becomes
+            # one.
             return self._optimizer._states_to_come.setdefault(parameter, {})
         views = self._optimizer._state_views
         if parameter not in views:
@@ -71,7 +72,7 @@ class States(_Shown):
 
     def get(self, parameter: Any, default: Any = None) -> Any:
         """As of a dict: `default` for a parameter without state."""
-        # Of one without state `self[parameter]` would be an empty one.
+        # Without state `self[parameter]` would be an empty one.
         return self[parameter] if parameter in self else default  # noqa: SIM401
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Any:
@@ -97,7 +98,7 @@ class State(_Shown):
 
     @property
     def _own(self) -> dict[str, Any]:
-        """What the program has put there by names that the optimizer does not know."""
+        """Values that the program has put there by names that the optimizer does not know."""
         found: dict[str, Any] = self._optimizer._own_names.setdefault(self._parameter, {})
         return found
 

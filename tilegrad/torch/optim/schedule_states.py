@@ -8,7 +8,7 @@ from typing import Any
 __all__ = ["from_pytorch", "shown_in_groups", "to_pytorch"]
 
 
-# What schedules share, in the state of each.
+# Keys that all schedules have in their state.
 _COMMON = (
     "base_lrs", "last_epoch", "_step_count", "_is_initial", "_get_lr_called_within_step",
     "_last_lr",
@@ -16,7 +16,7 @@ _COMMON = (
 
 
 def to_pytorch(name: str, state: dict[str, Any], groups: Sequence[Any]) -> dict[str, Any]:
-    """What the schedule `name` of an optimizer with these groups is stored as."""
+    """The stored form of the schedule `name` of an optimizer with these groups."""
     if name in ("OneCycleLR", "CyclicLR"):
         own = _one_cycle(state) if name == "OneCycleLR" else _cycles(state, len(groups))
         kind = {"use_beta1": "betas" in groups[0]} if state["cycle_momentum"] else {}
@@ -154,7 +154,7 @@ def _from_cycles(made: dict[str, Any]) -> dict[str, Any]:
 def from_pytorch(
     name: str, state: Mapping[str, Any], base_lrs: list[float], groups: Sequence[Any]
 ) -> dict[str, Any]:
-    """What `to_pytorch` was given, of a schedule whose rates begin at `base_lrs`."""
+    """The state that `to_pytorch` was given, for a schedule whose rates begin at `base_lrs`."""
     made = {"base_lrs": base_lrs, **state}
     if "_schedule_phases" in made:
         return _from_one_cycle(made, groups)

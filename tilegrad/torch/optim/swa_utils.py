@@ -104,7 +104,7 @@ class SWALR(LRScheduler):
         super().__init__(optimizer, last_epoch)
 
     def _share(self, epoch: int) -> float:
-        """How far the way is gone after so many steps, from 0 to 1."""
+        """The share of the way after `epoch` steps, from 0 to 1."""
         done = min(1.0, max(0.0, epoch / max(1, self._epochs)))
         return done if self._is_linear else (1 - math.cos(math.pi * done)) / 2
 

@@ -30,7 +30,7 @@ __all__ = [
 
 
 class ProfilerActivity(enum.Enum):
-    """What a program asks to be profiled; all that there is always is."""
+    """Activities that a program asks to be profiled; all that there are always are."""
 
     CPU = 0
     CUDA = 1
@@ -38,7 +38,7 @@ class ProfilerActivity(enum.Enum):
 
 
 class ProfilerAction(enum.Enum):
-    """What a profiler does in a step."""
+    """A profiler's action in a step."""
 
     NONE = 0
     WARMUP = 1
@@ -57,8 +57,8 @@ def supported_activities() -> set[ProfilerActivity]:
 def schedule(
     *, wait: int, warmup: int, active: int, repeat: int = 0, skip_first: int = 0
 ) -> Callable[[int], ProfilerAction]:
-    """What to do in each step: nothing in the `skip_first` first ones, then cycles of `wait` steps
-    without, `warmup` and `active` with recording, of which the last hands the trace over; `repeat`
+    """The action of each step: nothing in the `skip_first` first ones, then cycles of `wait` steps
+    without, `warmup` and `active` with recording, where the last one hands the trace over; `repeat`
     cycles, or as long as there are steps with 0.
 
     >>> import tilegrad.torch as torch
@@ -182,7 +182,7 @@ class profile:
 
 
 def tensorboard_trace_handler(dir_name: str, worker_name: str | None = None) -> Any:
-    """What writes each trace to a folder, as `on_trace_ready` takes it."""
+    """Function that writes each trace to a folder, as `on_trace_ready` takes it."""
 
     def write(prof: profile) -> None:
         folder = Path(dir_name)

@@ -1,4 +1,4 @@
-"""What a profiler recorded: regions and launches, their averages, and both as a table."""
+"""Records of a profiler: regions and launches, their averages, and both as a table."""
 
 from __future__ import annotations
 

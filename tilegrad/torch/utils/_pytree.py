@@ -48,7 +48,7 @@ class GetAttrKey:
 
 
 Leaf = Callable[[Any], bool] | None
-"""What says of a node whether it counts as a leaf, beside those that have no children."""
+"""Function that tells of a node whether it counts as a leaf, beside those that have no children."""
 
 
 @dataclass(frozen=True)
@@ -134,7 +134,7 @@ class TreeSpec:
         return tree_unflatten(leaves, self)
 
     def flatten_up_to(self, tree: Any) -> list[Any]:
-        """What stands in `tree` where leaves stand in this structure, in their order.
+        """The objects in `tree` at the leaves of this structure, in their order.
 
         Raises ValueError where `tree` does not begin with this structure.
         """

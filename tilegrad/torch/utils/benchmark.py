@@ -1,4 +1,4 @@
-"""`torch.utils.benchmark`: how long a statement takes. What it computes is waited for."""
+"""`torch.utils.benchmark`: how long a statement takes. The statement's results are waited for."""
 
 from __future__ import annotations
 

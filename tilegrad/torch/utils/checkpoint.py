@@ -19,7 +19,7 @@ _CHOICES = ("use_reentrant", "preserve_rng_state", "determinism_check", "debug",
 
 
 class CheckpointError(RuntimeError):
-    """What PyTorch raises where a second run differs from the first."""
+    """PyTorch's error where a second run differs from the first."""
 
 
 def noop_context_fn() -> tuple[Any, Any]:
@@ -28,7 +28,9 @@ def noop_context_fn() -> tuple[Any, Any]:
 
 
 def checkpoint(function: Callable[..., Any], *args: Any, **options: Any) -> Any:
-    """What `function` gives; what it computes in between is not kept for the gradient."""
+    """The result of `function`; values that it computes in between are not materialised for the
+    gradient.
+    """
     given = {name: value for name, value in options.items() if name not in _CHOICES}
     return with_ours(ours(function, *args, **given))
 
@@ -45,7 +47,7 @@ def set_device_states(devices: Any, states: Any, **options: Any) -> None:
 def checkpoint_sequential(
     functions: Any, segments: int, input: Any, use_reentrant: bool | None = None, **options: Any
 ) -> Any:
-    """`functions` one after another, in so many checkpointed segments."""
+    """`functions` one after another, in `segments` checkpointed segments."""
     layers = list(functions.children()) if hasattr(functions, "children") else list(functions)
     size = max(1, len(layers) // segments)
 

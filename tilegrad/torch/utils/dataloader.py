@@ -204,7 +204,7 @@ class _Batches:
 
 
 class WorkerInfo:
-    """What `get_worker_info` says while a worker goes through an IterableDataset."""
+    """Result of `get_worker_info` while a worker goes through an IterableDataset."""
 
     def __init__(self, id: int, num_workers: int, seed: int, dataset: Any):
         self.id, self.num_workers, self.seed, self.dataset = id, num_workers, seed, dataset

@@ -188,7 +188,7 @@ def random_split(
 
 
 class Sampler(Generic[Item]):
-    """What gives indices in an order: a subclass gives `__iter__`."""
+    """Gives indices in an order: a subclass gives `__iter__`."""
 
     def __init__(self, data_source: Any = None):
         pass

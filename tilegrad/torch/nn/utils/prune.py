@@ -1,4 +1,4 @@
-"""`torch.nn.utils.prune`: weights of which a mask holds elements at zero.
+"""`torch.nn.utils.prune`: weights with elements that a mask holds at zero.
 
 A pruned parameter `weight` is trained as `weight_orig`; `weight_mask`, a buffer, has ones where
 elements stay. `weight` itself is their product, computed anew before each call of the module.
@@ -67,14 +67,14 @@ class BasePruningMethod:
 
     PRUNING_TYPE = "unstructured"
     _tensor_name: str
-    # What takes it away from its module.
+    # The handle that takes it away from its module.
     _handle: Any
 
     def __call__(self, module: Any, inputs: Any) -> None:
         setattr(module, self._tensor_name, self.apply_mask(module))
 
     def compute_mask(self, t: Tensor, default_mask: Tensor) -> Tensor:
-        """The mask for a tensor of which `default_mask` is left."""
+        """The mask for a tensor whose elements in `default_mask` are left."""
         raise NotImplementedError(f"{type(self).__name__}: define compute_mask(self, t, mask)")
 
     def apply_mask(self, module: Any) -> Tensor:
@@ -140,7 +140,7 @@ class BasePruningMethod:
 
 
 class PruningContainer(BasePruningMethod):
-    """Several ways one after another, each of which sees what those before it left."""
+    """Several ways one after another; each sees the elements that those before it left."""
 
     def __init__(self, *methods: BasePruningMethod):
         self._methods: tuple[BasePruningMethod, ...] = ()
@@ -284,7 +284,7 @@ class RandomStructured(_Structured):
 
 
 class CustomFromMask(BasePruningMethod):
-    """What a given mask leaves."""
+    """The elements that a given mask leaves."""
 
     PRUNING_TYPE = "global"
 
@@ -292,7 +292,7 @@ class CustomFromMask(BasePruningMethod):
         self.mask = mask
 
     def compute_mask(self, t: Tensor, default_mask: Tensor) -> Tensor:
-        """What both masks leave."""
+        """The elements that both masks leave."""
         made: Tensor = default_mask * self.mask.to(default_mask.dtype)
         return made
 

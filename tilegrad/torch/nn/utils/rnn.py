@@ -81,7 +81,7 @@ class PackedSequence(ours.PackedSequence):
 
 
 def _packed(found: Any) -> PackedSequence:
-    """What was packed, in tensors of `torch`."""
+    """The packed sequence, in tensors of `torch`."""
     return PackedSequence(
         *[as_ours(each) if isinstance(each, OurTensor) else each for each in found]
     )
