@@ -1,6 +1,6 @@
 """Sums as the backward pass makes them: wide, one instead of several, and with plain indices.
 
-*Factors before the sum.* What is the same along all axes that are summed multiplies the sum, not
+*Factors before the sum.* A factor that is the same along all summed axes multiplies the sum, not
 each term. That is less work; and the gradients of a normalisation by its input, its weight and its
 bias, which all sum the same terms times other factors, so share two sums:
 

@@ -23,7 +23,7 @@ from tilegrad.base.errors import DataError
 __all__ = ["atomic_write", "not_written"]
 
 _UNFINISHED = re.compile(r"\.part-[0-9]+-[0-9a-f]{8}")
-# A file that nobody has written to for so long was left by a writer that is gone.
+# Age of an unfinished file, in seconds, from which on its writer is taken to be gone.
 _LEFT_OVER_SECONDS = 3600
 
 

@@ -220,7 +220,7 @@ class _Machine:
             raise PickleError(f"a text is not UTF-8 before byte {self.at}") from error
 
     def old_text(self, raw: bytes) -> str:
-        """A text of Python 2, whose encoding nobody noted."""
+        """A text of Python 2, whose encoding the file does not say."""
         try:
             return raw.decode("utf-8")
         except UnicodeDecodeError:

@@ -73,8 +73,8 @@ def _signed(raw: Tensor) -> Tensor:
 
 
 def _fields(raw: Tensor, width: int, count: int, bits: int) -> Tensor:
-    """Of `width` neighbouring bytes at a time, the first field of `bits` bits of each, then the
-    second, up to `count` fields: (blocks, n) to (blocks, n * count).
+    """Fields of `bits` bits, for `width` neighbouring bytes at a time: the first field of each
+    byte, then the second, up to `count` fields: (blocks, n) to (blocks, n * count).
     """
     rows = raw.reshape(raw.shape[0], -1, 1, width)
     steps = Tensor.arange(count, dtype=raw.dtype, device=raw.device).reshape(count, 1) * bits
@@ -205,8 +205,8 @@ def _ternary(quants: Tensor, d: Tensor) -> Tensor:
 
 
 def _trits(raw: Tensor, width: int, count: int) -> Tensor:
-    """Of `width` bytes at a time the first trit of each, then the second, ...: a byte is a fraction
-    of 256 in base 3.
+    """Trits, for `width` bytes at a time: the first trit of each byte, then the second, ...: a
+    byte is a fraction of 256 in base 3.
     """
     powers = _picked([3**at for at in range(count)], Tensor.arange(count, device=raw.device))
     rows = raw.reshape(raw.shape[0], -1, 1, width)

@@ -386,7 +386,7 @@ class Module(Hookable):
         """Move all tensors to `device`, and floats to `dtype`; gives this module.
 
         A dtype alone may stand first, or a tensor that has both. Optimizers hold the same tensors
-        as before. `non_blocking` is taken and does nothing: what is lazy waits for nobody.
+        as before. `non_blocking` is taken and does nothing: lazy values wait for no copy.
 
         >>> nn.Linear(2, 2).to(dtypes.float16).weight.dtype.name
         'float16'

@@ -230,7 +230,7 @@ def _row_axes(
 
 
 def _rows(facts: _ReductionFacts, lanes: UOp, candidates: list[UOp]) -> list[UOp]:
-    """Of `candidates` those that are rows together: one that is long enough, or several."""
+    """The candidates that are rows together: one that is long enough, or several."""
     row = candidates[0]
     run = _run_of(facts.store, candidates, facts.target.accumulators // 2)
     is_shallow = facts.is_shallow and stride_of(facts.store.index, lanes) != 1

@@ -47,7 +47,7 @@ class device(str):
                 line=here(),
             )
         kind = "meta" if not rest and kind.upper() == META else kind
-        # Of `NULL:NV:sm_80` and `DISK:file` the rest says more than which one.
+        # The rest of `NULL:NV:sm_80` and `DISK:file` is not a number.
         made_of = rest if not rest.isdecimal() else ""
         number = f":{at}" if at else ""
         name = META if kind.lower() == "meta" else f"{kind}:{made_of}" if made_of else kind + number

@@ -354,7 +354,8 @@ def matrix_rank(
     A: Tensor, tol: Any = None, *, atol: Any = None, rtol: Any = None, hermitian: bool = False
 ) -> Tensor:
     """The number of singular values that are not next to 0: above `atol` and `rtol` times the
-    largest; `tol` is another name of `atol`. Of `hermitian` matrices the lower triangle is read.
+    largest; `tol` is another name of `atol`. Only the lower triangle of `hermitian` matrices is
+    read.
     """
     found = A.detach()
     values: Any = found.eigvalsh().abs() if hermitian else found.svdvals()
@@ -372,8 +373,8 @@ def pinv(
     rtol: Any = None,
     hermitian: bool = False,
 ) -> Tensor:
-    """The pseudoinverse, rounded in `autocast`; `rcond` is another name of `rtol`. Of `hermitian`
-    matrices the lower triangle is read.
+    """The pseudoinverse, rounded in `autocast`; `rcond` is another name of `rtol`. Only the lower
+    triangle of `hermitian` matrices is read.
     """
     rtol = rcond if rtol is None else rtol
     if (atol is None and not hermitian and not isinstance(rtol, OurTensor)) or not A.numel():

@@ -311,10 +311,8 @@ def _filling(method: Callable[..., Any]) -> Any:
 
 def _as_filled(name: str, filled: Any, value: Any) -> Any:
     """A number as it is in the integers or truth values `filled`; a tensor as `_given_way` says.
-    Raises DTypeError for a number outside the dtype; in an unsigned one, the negative of a number
-    inside it wraps.
 
-    Raises DTypeError for a number outside the dtype; of an unsigned one, the negative of a number
+    Raises DTypeError for a number outside the dtype; in an unsigned one, the negative of a number
     inside it wraps.
     """
     dtype = filled.dtype

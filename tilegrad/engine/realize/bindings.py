@@ -5,7 +5,7 @@ one binding serves every request of the same signature.
 
 Here a graph becomes what is planned:
 
-* What was computed before is replaced by its memory.
+* A value computed before is replaced by its memory.
 * A view of memory that is about to change is copied, and so is the value of an assignment that
   another one overwrites in the same run.
 * Values with a step of their own (copies, assignments, outputs of loops) are results too, so that

@@ -234,7 +234,7 @@ class DataLoader:
                     print(line, end=end, file=sys.stderr, flush=True)
                 yield _tensors(batch, self.device) if self.tensors else batch
         finally:
-            # Whoever holds the error holds this frame: the workers are not to wait for that.
+            # An error that is kept keeps this frame: the workers are not to wait for that.
             found.close()
 
     def _plain(self, batches: list[list[int]]) -> Generator[Any, None, None]:

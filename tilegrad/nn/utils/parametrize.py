@@ -137,10 +137,8 @@ def register_parametrization(
 ) -> Any:
     """Let `module` read its tensor `tensor_name` as `parametrization` of a trained tensor; gives
     the module. With a method `right_inverse` the parametrization gives the trained tensors at
-    first, one tensor or a tuple, otherwise that is the tensor as it was. With a method
-    `right_inverse` the parametrization says what is trained at first, one tensor or a tuple,
-    otherwise that is the tensor as it was. Further ones are applied behind. `unsafe`, of PyTorch,
-    is taken and does nothing: a result may have any shape.
+    first, one tensor or a tuple, otherwise that is the tensor as it was. Further ones are applied
+    behind. `unsafe`, of PyTorch, is taken and does nothing: a result may have any shape.
 
     Raises ConfigError where there is no such tensor.
 

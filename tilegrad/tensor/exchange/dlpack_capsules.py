@@ -161,12 +161,10 @@ class Incoming(NamedTuple):
 
 
 def take(capsule: Any, name: str) -> Incoming:
-    """The memory in a capsule; its giver is told when the last view of the memory has gone. Raises
-    DataError for an object that is no capsule, was taken before, or is not in the host's memory;
-    DTypeError for a dtype that tensors do not have.
+    """The memory in a capsule; its giver is told when the last view of the memory has gone.
 
-    Raises DataError for what is no capsule, was taken before, or is not in the host's memory;
-    DTypeError for a dtype that tensors do not have. The capsule is then left as it was.
+    Raises DataError for an object that is no capsule, was taken before, or is not in the host's
+    memory; DTypeError for a dtype that tensors do not have. The capsule is then left as it was.
     """
     kind = next((each for each in (_NEW, _OLD) if _is_valid(capsule, each)), None)
     if kind is None:

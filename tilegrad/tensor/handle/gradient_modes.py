@@ -37,7 +37,7 @@ class GradientMode:
     def __init__(self, wanted: bool):
         self._wanted = wanted
         self._tokens: list[Token[bool]] = []
-        # Of `set_grad_enabled`, which has entered when its block begins.
+        # Set by `set_grad_enabled`, which has entered when its block begins.
         self._is_entered = False
 
     def __call__(self, function: Callable[P, R]) -> Callable[P, R]:

@@ -52,8 +52,7 @@ class LeafKind(NamedTuple):
 class NumberKind(NamedTuple):
     """The condition on a number that is a leaf: of `dtype`, and of these `bits`, or the value of a
     `variable` of the launches where that has a name. No `bits` are those of a number that only
-    stands in calls that wait on: it may be any. No `bits` are those of a number that only stands in
-    what waits on: it may be any.
+    stands in calls that wait on: it may be any.
     """
 
     dtype: DType

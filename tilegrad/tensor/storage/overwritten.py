@@ -134,7 +134,6 @@ def _without_reading(written: UOp, memory: UOp) -> UOp:
 def _has_a_graph(tensor: Any, owner: Any) -> bool:
     """Whether a gradient of the value in the memory of `owner`, at which `tensor` looks, goes on to
     the graph that computed it. A view is followed like the tensor it looks at, which may be a leaf.
-    A view is followed like what it looks at, which may be a leaf.
     """
     if not tensor._requires_grad or tensor._is_leaf:
         return False

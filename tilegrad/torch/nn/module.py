@@ -300,9 +300,8 @@ class Module(Advising, ours.Module):
 
     def get_extra_state(self) -> Any:
         """State of this module in `state_dict` beside tensors: none, unless a class defines it.
-        Raises NotImplementedError unless a class does.
 
-        Raises NotImplementedError unless a class says what.
+        Raises NotImplementedError unless a class does.
         """
         raise NotImplementedError(f"{type(self).__name__} has no extra state: define this method")
 
