@@ -23,6 +23,7 @@ from tilegrad.device.backend import Backend
 from tilegrad.hardware import cuda_target
 from tilegrad.optimize import heuristic_units
 from tilegrad.render.cuda import CUDARenderer
+from tilegrad.runtime.interface import compiled_below_heading
 from tilegrad.runtime.protocol import Runtime
 from tilegrad.tools.gpu_listings import compiled
 
@@ -94,7 +95,7 @@ def test_an_architecture_is_asked_of_the_gpu() -> None:
 def test_what_the_compiler_says_is_told() -> None:
     source = '// add: 0 | 0 | 1 1 1\nextern "C" __global__ void add(int* x) { *x = unknown; }'
     with pytest.raises(CompileError, match='cuda: identifier "unknown" is undefined') as caught:
-        cuda._compile_for("sm_90", cuda._cubin, source)
+        compiled_below_heading("cuda", "cu", "sm_90", cuda._cubin, source)
     assert caught.value.details["kernel"] == "add"
     assert str(caught.value.details["source"]).endswith("failed.cu")
 

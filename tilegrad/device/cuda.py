@@ -15,8 +15,7 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from tilegrad.base.errors import CompileError, DeviceError
-from tilegrad.base.failed import refused
+from tilegrad.base.errors import DeviceError
 from tilegrad.compile import nvrtc
 from tilegrad.device import nv_driver
 from tilegrad.device.backend import Backend, arch_of
@@ -24,6 +23,7 @@ from tilegrad.device.nv import find_device, heading_of, release
 from tilegrad.device.nv_runtime import NVRuntime
 from tilegrad.hardware import cuda_target
 from tilegrad.ir.uop import UOp
+from tilegrad.runtime.interface import compiled_below_heading
 from tilegrad.runtime.protocol import Runtime
 
 __all__ = ["backend", "opened"]
@@ -47,20 +47,6 @@ def _cubin(source: str, arch: str) -> bytes:
     from tilegrad.render.cuda import CUDARenderer
 
     return nvrtc.compile_cuda(source, arch, CUDARenderer.flags).binary
-
-
-def _compile_for(arch: str, compile_source: Compile, source: str) -> bytes:
-    """Machine code behind the first line.
-
-    Raises CompileError with the compiler's first error, and the file that keeps the source.
-    """
-    head, _, text = source.partition("\n")
-    try:
-        return head.encode() + b"\n" + compile_source(text, arch)
-    except CompileError as error:
-        log = str(error.details.get("message") or error.headline)
-        kernel = head.partition(":")[0].removeprefix("// ")
-        raise refused("cuda", log, text, "cu", kernel=kernel, arch=arch) from None
 
 
 def backend(name: str, runtime: Runtime | None = None) -> Backend:
@@ -101,7 +87,7 @@ def opened(name: str, module: Any, compile_source: Compile, made_by: tuple[int, 
         name,
         cuda_target(arch),
         functools.partial(_render_headed, arch),
-        functools.partial(_compile_for, arch, compile_source),
+        functools.partial(compiled_below_heading, "cuda", "cu", arch, compile_source),
         NVRuntime(driver, device, title),
         compiler="NVRTC {}.{}".format(*made_by),
         hardware=title,

@@ -14,13 +14,12 @@ import functools
 from collections.abc import Sequence
 from typing import Any
 
-from tilegrad.base.errors import CompileError, DeviceError
-from tilegrad.base.failed import refused
+from tilegrad.base.errors import DeviceError
 from tilegrad.device.backend import Backend, arch_of
 from tilegrad.hardware import hip_target
 from tilegrad.ir.uop import UOp
 from tilegrad.runtime.hip import HipSourceRuntime, open_library, visible_architectures
-from tilegrad.runtime.interface import heading
+from tilegrad.runtime.interface import compiled_below_heading, heading
 from tilegrad.runtime.protocol import Runtime
 
 __all__ = ["backend", "opened"]
@@ -39,21 +38,11 @@ def _render_headed(arch: str, function: str, program: Sequence[UOp]) -> str:
     return f"{heading(function, program)}\n{_render_for(arch, function, program)}"
 
 
-def _compile_for(arch: str, compiler: Any, source: str) -> bytes:
-    """A code object behind the first line.
-
-    Raises CompileError with the compiler's first error, and the file that keeps the source.
-    """
+def _code_object(compiler: Any, text: str, arch: str) -> bytes:
     from tilegrad.compile.hiprtc import compile_hip
     from tilegrad.render.hip import HIPRenderer
 
-    head, _, text = source.partition("\n")
-    try:
-        return head.encode() + b"\n" + compile_hip(compiler, text, arch, HIPRenderer.flags)
-    except CompileError as error:
-        log = str(error.details.get("message") or error.headline)
-        kernel = head.partition(":")[0].removeprefix("// ")
-        raise refused("hip", log, text, "hip", kernel=kernel, arch=arch) from None
+    return compile_hip(compiler, text, arch, HIPRenderer.flags)
 
 
 def backend(name: str, runtime: Runtime | None = None) -> Backend:
@@ -96,7 +85,9 @@ def opened(name: str, library: Any, compiler: Any, architectures: Sequence[str])
         name,
         hip_target(arch),
         functools.partial(_render_headed, arch),
-        functools.partial(_compile_for, arch, compiler),
+        functools.partial(
+            compiled_below_heading, "hip", "hip", arch, functools.partial(_code_object, compiler)
+        ),
         HipSourceRuntime(library, number),
         compiler="hiprtc",
         hardware=arch,

@@ -12,7 +12,7 @@ from __future__ import annotations
 import functools
 import types
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, Self, TypeVar
 
 from tilegrad.tensor.tensor import Tensor
 
@@ -52,6 +52,26 @@ class Paired:
     def _is_parameter(self) -> bool:
         """Whether a module of `tilegrad.torch` trains this."""
         return bool(self.pair._is_parameter)
+
+    @property
+    def device(self) -> Any:
+        """The device of the numbers."""
+        return self.pair.device
+
+    @property
+    def is_leaf(self) -> bool:
+        """Whether nothing above the numbers in their graph has a gradient."""
+        return bool(self.pair.is_leaf)
+
+    @property
+    def grad_fn(self) -> Any:
+        """The step that the numbers came from; None for a leaf."""
+        return self.pair.grad_fn
+
+    def requires_grad_(self, requires_grad: bool = True) -> Self:
+        """Ask for a gradient of the numbers; gives this tensor."""
+        self.pair.requires_grad_(requires_grad)
+        return self
 
     def _meets(self, name: str, left: Any) -> Any:
         """Result of the tensor's method `name` for this operand."""

@@ -8,15 +8,17 @@ them.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from tilegrad.base.dtype import dtypes
+from tilegrad.base.errors import CompileError
+from tilegrad.base.failed import refused
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp
 from tilegrad.runtime.protocol import Dims
 
-__all__ = ["Interface", "block_of", "heading"]
+__all__ = ["Interface", "block_of", "compiled_below_heading", "heading"]
 
 _CODES = {dtypes.int32: "<i", dtypes.uint32: "<I", dtypes.int64: "<q", dtypes.uint64: "<Q"}
 
@@ -54,3 +56,20 @@ def heading(function: str, program: Sequence[UOp]) -> str:
     codes = [_CODES[node.dtype] for node in program if node.op is Ops.DEFINE_VAR]
     sections = (slots, codes, block_of(program))
     return f"// {function}: {' | '.join(' '.join(map(str, each)) for each in sections)}"
+
+
+def compiled_below_heading(
+    kind: str, suffix: str, arch: str, compile_text: Callable[[str, str], bytes], source: str
+) -> bytes:
+    """The binary that `compile_text` makes of a text for `arch`, behind the text's heading.
+
+    Raises CompileError with the compiler's first error, and the file that keeps the text; `kind`
+    is the device's, `suffix` the ending of the file.
+    """
+    head, _, text = source.partition("\n")
+    try:
+        return head.encode() + b"\n" + compile_text(text, arch)
+    except CompileError as error:
+        log = str(error.details.get("message") or error.headline)
+        kernel = head.partition(":")[0].removeprefix("// ")
+        raise refused(kind, log, text, suffix, kernel=kernel, arch=arch) from None

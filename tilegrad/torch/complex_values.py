@@ -49,11 +49,6 @@ class ComplexValues(InMemory, Paired):
         return complex_dtype_of(self.pair.dtype)
 
     @property
-    def device(self) -> Any:
-        """The device of the pairs."""
-        return self.pair.device
-
-    @property
     def requires_grad(self) -> bool:
         """Whether gradients flow through it."""
         return self.pair.requires_grad
@@ -61,16 +56,6 @@ class ComplexValues(InMemory, Paired):
     @requires_grad.setter
     def requires_grad(self, wanted: bool) -> None:
         self.pair.requires_grad = wanted
-
-    def requires_grad_(self, requires_grad: bool = True) -> Self:
-        """Ask for a gradient; gives this tensor."""
-        self.pair.requires_grad_(requires_grad)
-        return self
-
-    @property
-    def is_leaf(self) -> bool:
-        """Whether nothing above it in its graph has a gradient."""
-        return self.pair.is_leaf
 
     @property
     def grad(self) -> Any:
@@ -116,11 +101,6 @@ class ComplexValues(InMemory, Paired):
     def is_cuda(self) -> bool:
         """Whether it is on a GPU of CUDA's."""
         return bool(self.pair.is_cuda)
-
-    @property
-    def grad_fn(self) -> Any:
-        """The step that the pairs came from; None for a leaf."""
-        return self.pair.grad_fn
 
     def retain_grad(self) -> None:
         """Let `backward` add up a gradient here, too."""

@@ -83,11 +83,6 @@ class Sparse(Paired):
         return found
 
     @property
-    def device(self) -> Any:
-        """The device of the values."""
-        return self.pair.device
-
-    @property
     def ndim(self) -> int:
         """The number of axes."""
         return len(self.shape)
@@ -98,25 +93,10 @@ class Sparse(Paired):
         return self.pair.requires_grad  # type: ignore[no-any-return]
 
     @property
-    def is_leaf(self) -> bool:
-        """Whether nothing above the values in their graph has a gradient."""
-        return self.pair.is_leaf  # type: ignore[no-any-return]
-
-    @property
-    def grad_fn(self) -> Any:
-        """The step that the values came from; None for a leaf."""
-        return self.pair.grad_fn
-
-    @property
     def grad(self) -> Any:
         """The gradient, at the positions that are present."""
         found = self.pair.grad
         return None if found is None else self._with(found)
-
-    def requires_grad_(self, requires_grad: bool = True) -> Self:
-        """Ask for a gradient of the values; gives this tensor."""
-        self.pair.requires_grad_(requires_grad)
-        return self
 
     def size(self, dim: int | None = None) -> Any:
         """The shape, or the size of one axis."""
