@@ -1,7 +1,7 @@
 """The checks of each op's dtypes, argument and sources that are the same at every stage.
 
-A check takes a node and returns what is wrong with it, or None. `CHECKS` holds them by op; those of
-the tensor graph are in `ir.tensor_checks`, those of kernels and programs in `ir.code_checks`, and
+A check takes a node and returns the fault, or None. `CHECKS` holds them by op; those of the tensor
+graph are in `ir.tensor_checks`, those of kernels and programs in `ir.code_checks`, and
 `ir.spec.verify` uses all of them. A new op needs an entry in one of the three.
 """
 

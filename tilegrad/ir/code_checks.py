@@ -141,7 +141,7 @@ def _store(node: UOp) -> str | None:
 
 
 def _reduced_values(node: UOp) -> tuple[int, str | None]:
-    """The number of values that a REDUCE or PREFIX combines, and what is wrong with them."""
+    """The number of values that a REDUCE or PREFIX combines, and the fault in them."""
     values = values_of(node)
     if values and all(value.dtype is node.dtype for value in values):
         return len(values), None

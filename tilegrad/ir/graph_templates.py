@@ -36,8 +36,8 @@ _NOBODY, _CALLER = -2, -1
 class Template:
     """A graph above `count` inputs; `results` are the slots of its results. The inputs come first,
     then `constants`, then the result of each step. It `is_view` if its last result moves an input
-    only. `work` counts the steps that make elements. By slot, `evaluators` has what computes a
-    result in another way, once somebody has one.
+    only. `work` counts the steps that make elements. By slot, `evaluators` has a function that
+    computes a result in another way, once somebody has one.
     """
 
     __slots__ = (
@@ -79,7 +79,7 @@ class Template:
 
     def flowing(self, slot: int) -> tuple[int, ...]:
         """The inputs that a gradient of the node in a slot may reach: those that it depends on
-        beside DETACH and what is no float. A LOOP has no dtype; its outputs have.
+        beside DETACH and nodes that are no floats. A LOOP has no dtype; its outputs have.
         """
         known = self._flowing.get(slot)
         if known is None:
@@ -111,7 +111,7 @@ class Template:
         return slot < self.count
 
     def is_equal(self, other: Template) -> bool:
-        """Whether this makes what `other` makes."""
+        """Whether this makes the same as `other`."""
         slots = range(self.count + len(self.constants) + self.size)
         return (
             (self.count, self.constants, self.results, self.size)
@@ -205,8 +205,8 @@ def record(
 
 
 def _is_singular(node: UOp) -> bool:
-    """Whether a node is one of its kind: memory, or what has an effect. A kernel written by hand is
-    a value of its sources.
+    """Whether a node is one of its kind: memory, or a node with an effect. A kernel written by hand
+    is a value of its sources.
     """
     return node.op in _SINGULAR and not (node.op is Ops.CUSTOM and isinstance(node.arg, KernelArg))
 

@@ -228,7 +228,7 @@ class PatternMatcher:
         return total
 
     def rule(self, name: str, pattern: UPat) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-        """Decorator: the function is what `pattern` becomes."""
+        """Decorator: the function gives the replacement of `pattern`."""
 
         def add(function: Callable[..., Any]) -> Callable[..., Any]:
             self.rules.append(Rule(name, pattern, function=function))

@@ -63,7 +63,7 @@ class Neutral:
         return node.op not in _THROUGH or node in self.hidden
 
     def _is_closed(self, gate: UOp) -> bool:
-        """Whether a gate is false for what is known of the condition `decided`."""
+        """Whether a gate is false, given the condition `decided`."""
         for each in conjuncts(gate):
             test, is_negated = without_negation(each)
             if test is self.decided and self.flag is is_negated:

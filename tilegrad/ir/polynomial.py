@@ -128,7 +128,7 @@ def narrow(size: Polynomial, low: list[int], high: list[int]) -> None:
 
 def lower_each(behind: Polynomial, high: list[int]) -> None:
     """Lower the upper bound of each unknown so that `behind`, a number less multiples of them, is
-    not negative where the others are 0: what is behind a slice with a position and a length.
+    not negative where the others are 0: the elements behind a slice with a position and a length.
     """
     if any(len(factors) > 1 or (factors and by > 0) for factors, by in behind.items()):
         return

@@ -213,8 +213,8 @@ def device_of(node: UOp) -> Any:
 
 
 def shortened_memories(nodes: Iterable[UOp]) -> set[UOp]:
-    """The memory that matrix units read by themselves as floats with short fractions: what is
-    stored there is rounded before.
+    """The memory that matrix units read by themselves as floats with short fractions: values stored
+    there are rounded before.
     """
     return {
         memory_of(operand.src[1])

@@ -39,10 +39,9 @@ def graph_rewrite(
 ) -> UOp:
     """`root` with the rules of `matcher` applied, leaves first, until none applies.
 
-    `name` labels the pass in the trace. `remake(node, src)` makes what the rules see of a node of
-    `root`, whose sources became `src`: a pass over all nodes and rules for its result are one walk.
-    Raises InternalError if one node is rewritten more than
-    1,000 times in a row.
+    `name` labels the pass in the trace. `remake(node, src)` makes the node that the rules see from
+    a node of `root`, whose sources became `src`: a pass over all nodes and rules for its result are
+    one walk. Raises InternalError if one node is rewritten more than 1,000 times in a row.
     """
     counters.rewrites += 1
     record = trace.get()
@@ -96,9 +95,9 @@ def rebuilt(
     ops: Collection[Ops] | None,
     done: dict[UOp, UOp] | None = None,
 ) -> UOp:
-    """`root` in one walk, sources first: a node of `ops` (None: any) becomes what `change` makes of
-    it, any other is the same over what became of its sources. `done` has what is known of some
-    nodes before, and of all after.
+    """`root` in one walk, sources first: a node of `ops` (None: any) is replaced by `change`, any
+    other is the same over its new sources. `done` has the replacements of some nodes before, and of
+    all after.
 
     before   ADD(LOAD(a, i), 1)
     after    ADD(LOAD(b, i), 1)     change(LOAD(a, i), (a, i)) = LOAD(b, i)

@@ -66,7 +66,7 @@ class ShapeTracker:
         return self._moved(self.views[-1].expand(shape))
 
     def pad(self, padding: Sequence[tuple[sint, sint]]) -> ShapeTracker:
-        """`padding[i]` is what comes (before, after) on axis i."""
+        """`padding[i]` is the number of elements (before, after) on axis i."""
         return self._moved(self.views[-1].pad(padding))
 
     def shrink(self, bounds: Sequence[tuple[sint, sint]]) -> ShapeTracker:

@@ -27,7 +27,7 @@ TRIED = (7, 12, 19, 33, 26, 53, 40, 11, 5, 9, 6, 10)
 
 def in_common(seen: Sequence[Shapes]) -> tuple[Shapes, list[Sizes]]:
     """The pattern of some shapes, with an unknown where they differ, the same one where they differ
-    alike; and what each unknown was in them.
+    alike; and the value of each unknown in them.
     """
     unknowns: dict[Sizes, int] = {}
     sizes = tuple([
@@ -72,7 +72,7 @@ def values_in(pattern: Shapes, shapes: Sequence[tuple[int, ...]]) -> Sizes | Non
 
 
 def examples_of(numbers: Sequence[int], above: Sequence[int]) -> list[Sizes]:
-    """Values of unknowns, made of some numbers: for each unknown, what they are `above`."""
+    """Values of unknowns, made of some numbers: for each unknown, those `above` it."""
     count = len(numbers)
     return [
         tuple([least + numbers[(at + 3 * n) % count] for n, least in enumerate(above)])

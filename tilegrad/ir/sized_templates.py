@@ -1,5 +1,4 @@
-"""Templates for all sizes: what a few templates of one method, recorded at other sizes, have in
-common.
+"""Templates for all sizes, from a few templates of one method, recorded at other sizes.
 
 The steps are the same, and the numbers in arguments and shapes are polynomials of the sizes that
 change; so are constants, or one over them (a mean). A template whose steps differ from one size to

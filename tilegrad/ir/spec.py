@@ -55,7 +55,7 @@ TABLES = {stage: _table(stage) for stage in (Stage.TENSOR, Stage.KERNEL, Stage.P
 
 
 class _Problem(Exception):
-    """A node, and what is wrong with it."""
+    """A node, and its fault."""
 
     def __init__(self, node: UOp, fact: str, **details: object):
         super().__init__(fact)

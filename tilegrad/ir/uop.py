@@ -209,7 +209,7 @@ class UOp(Algebra, BoundVariables, Fields):
 
     @property
     def is_constant(self) -> bool:
-        """Whether this is made of constants alone, without random words and what needs memory."""
+        """Whether this is made of constants alone, without random words and memory."""
         found = self._is_constant
         return bool(self._lazy("_is_constant", constant_of)) if found is None else found
 
@@ -276,8 +276,8 @@ class UOp(Algebra, BoundVariables, Fields):
         return UOp(**fields)
 
     def set_apart(self) -> None:
-        """Let equal nodes that are made from now on be another object, for who notes of this one
-        what they have nothing to do with.
+        """Let equal nodes that are made from now on be another object, for notes on this one that
+        do not concern them.
         """
         key = (self.op.serial, self.dtype, self.src, self.arg, self.arg.__class__)
         found = _table.get(key)
@@ -365,7 +365,7 @@ class UOp(Algebra, BoundVariables, Fields):
         """This variable with a value.
 
         Raises ShapeError if the node is no variable, or `value` lies outside its range; DTypeError
-        for what is no integer.
+        for a value that is no integer.
         """
         if self.op is not Ops.DEFINE_VAR:
             raise ShapeError(f"bind: only a variable takes a value, this is a {self.op} node")

@@ -1,6 +1,6 @@
 """Copies from global to shared memory that go on while a lane computes.
 
-Where a fill of a tile stores what it loads, one instruction does both, and no register holds the
+Where a fill of a tile stores its own load, one instruction does both, and no register holds the
 elements meanwhile. The lane waits before the barrier behind which others read them, and before no
 other one: until then the copies go on.
 
@@ -60,7 +60,7 @@ def use_async_copies(ast: UOp, target: Target) -> UOp:
 
 
 def _is_copy(store: UOp) -> bool:
-    """Whether a store to a tile only moves what a load reads, or zeros."""
+    """Whether a store to a tile only moves a loaded value, or zeros."""
     value = store.value
     if value.op is not Ops.LOAD or store.index.dtype.lanes > 1:
         return False

@@ -42,7 +42,8 @@ def order_of_blocks(
         return None
     if any(axis.extent.op is not Ops.CONST for axis in blocks):
         return None
-    # Axes along which something is read again; the others tell apart what has nothing in common.
+    # Axes along which something is read again; the others tell apart blocks that read nothing in
+    # common.
     again = [axis for axis in blocks if any(axis not in axes for axes in repeated.values())]
     others = [axis for axis in blocks if axis not in again]
     if len(again) == 2:

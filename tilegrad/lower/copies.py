@@ -320,7 +320,7 @@ class _Next(NamedTuple):
 
 
 class _Choice(NamedTuple):
-    """Whether an innermost loop goes on, and what the loops around are where it does not."""
+    """Whether an innermost loop goes on, and the values of the loops around where it does not."""
 
     goes_on: UOp
     loop: UOp
@@ -368,8 +368,8 @@ def _one_of(choice: _Choice, one: UOp, other: UOp) -> UOp:
         return condition.where(one, other)
     right, constant = dict(found[0]), found[1]
     for outer, following in advanced.items():
-        # A loop and its next iteration have the loop in common: what is computed of it, such as
-        # an address, can stand outside of the loops within.
+        # A loop and its next iteration have the loop in common: values computed from it, such as an
+        # address, can stand outside of the loops within.
         scale = left[0].get(outer)
         if scale and right.get(following.value) == scale and outer not in right:
             del right[following.value]

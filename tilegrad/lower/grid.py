@@ -44,7 +44,7 @@ def use_grid(ast: UOp, target: Target | None = None) -> UOp:
 
     A launch has three axes of each kind. The first axis of a block is its innermost, because lanes
     that are consecutive there run together and should access consecutive elements; the lanes of a
-    matrix unit are the innermost. Blocks of a product are ordered by what they read
+    matrix unit are the innermost. Blocks of a product are ordered by their reads
     (lower.block_order), where `target` has a cache for it.
 
     before   RANGE(16, GLOBAL)

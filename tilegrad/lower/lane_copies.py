@@ -53,7 +53,7 @@ class LaneCopy:
 
     @property
     def is_moved(self) -> bool:
-        """Whether the tile has what memory has."""
+        """Whether the tile has the values of memory as they are."""
         return self.store.value.op is Ops.LOAD
 
     @property

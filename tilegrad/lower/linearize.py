@@ -121,8 +121,8 @@ class _Emitter:
             self.loops_at.setdefault(outer, []).append(loop)
 
     def run(self) -> list[UOp]:
-        # The items of a body are its own nodes and the loops in it; an item needs what any node
-        # inside it needs.
+        # The items of a body are its own nodes and the loops in it; an item needs the operands of
+        # any node inside it.
         needs: dict[UOp, set[UOp]] = {}
         around: dict[UOp | None, tuple[UOp, ...]] = {None: ()}
         for loop in self.parent:

@@ -87,11 +87,11 @@ PASSES: tuple[Step, ...] = (
     # After lanes, which make the operands vectors. Units of a width that no instruction has become
     # products.
     ("lower.dot_operands", join_operands),
-    # Before expand, which unrolls what a lane copies; after everything that makes lanes.
+    # Before expand, which unrolls the copies of a lane; after everything that makes lanes.
     ("lower.copies", share_copies),
     # Before any pass that needs the extents of launch axes: from here on they are constants.
     ("lower.launch", lambda ast, target: fix_launch(ast)),
-    # After launch, whose gates say what a launch needs.
+    # After launch, whose gates say which lengths a launch needs.
     ("lower.lengths", fit_lengths),
     # Before expand: lanes that meet are one REDUCE here, and a copy of it for each unrolled value
     # after it.
@@ -130,7 +130,7 @@ PASSES: tuple[Step, ...] = (
     # After linearize: copies of a body follow each other, which a graph would need edges for.
     ("lower.unroll_tiles", unroll_tiles),
     # After unroll_tiles, which has the units of several tiles one after the other; before levels,
-    # which look at what is added to an accumulator.
+    # which look at the addends of an accumulator.
     ("lower.units_behind", wait_behind),
     # After linearize: a graph cannot express a loop's last iteration.
     ("lower.peel", peel),

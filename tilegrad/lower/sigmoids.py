@@ -2,9 +2,9 @@
 
 In the graph each is one node, whose derivative is a product of its result; so the graphs of
 recurrent networks, of their gradients and of their schedules are small. No target needs the ops:
-what is here stands in the place of each node before anything is rendered. The exponent is at most
-0, so the power is at most 1, and infinities and NaN take the same path as numbers. An error of at
-most 1.5 ulp for float32 and 2 ulp for float64 (tests/lower/test_transcendental.py).
+the graphs here replace each node before anything is rendered. The exponent is at most 0, so the
+power is at most 1, and infinities and NaN take the same path as numbers. An error of at most 1.5
+ulp for float32 and 2 ulp for float64 (tests/lower/test_transcendental.py).
 """
 
 from __future__ import annotations

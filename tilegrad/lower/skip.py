@@ -174,8 +174,8 @@ def _is_nothing_where(value: UOp, condition: UOp, flag: bool, nothing: float) ->
 
 
 def _deciding(nodes: Iterable[UOp]) -> dict[UOp, set[bool]]:
-    """By condition, the values of it that may decide what uses it: an AND is decided by a False
-    alone, so True need not be tried.
+    """By condition, the values of it that may decide its users: an AND is decided by a False alone,
+    so True need not be tried.
     """
     found: dict[UOp, set[bool]] = {}
     for node in nodes:

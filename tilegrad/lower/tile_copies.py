@@ -245,7 +245,7 @@ def _bounded(dimensions: Sequence[_Dimension], gate: _Gate) -> bool:
 
 
 def _is_of_launch(term: UOp) -> bool:
-    """Whether a term depends on a length that only a launch knows, or on what is in memory."""
+    """Whether a term depends on a length that only a launch knows, or on a loaded value."""
     return any(
         node.op in (Ops.DEFINE_VAR, Ops.LOAD)
         or (node.op is Ops.RANGE and node.extent.op is not Ops.CONST)

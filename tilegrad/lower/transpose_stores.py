@@ -23,7 +23,7 @@ from tilegrad.target import Target
 
 __all__ = ["transpose_stores"]
 
-# (pointer, the terms of its index, the dtype of the vectors, what combines them with memory)
+# (pointer, the terms of its index, the dtype of the vectors, the op that combines them with memory)
 Key = tuple[UOp, frozenset[tuple[UOp, int]], DType, Ops | None]
 # The lanes of each vector: the constant term of the index of its store, and the store.
 Rows = dict[UOp, dict[int, tuple[int, UOp]]]
@@ -113,7 +113,7 @@ def _group(stored: dict[int, tuple[int, UOp]], lanes: int) -> int:
 
 
 def _cut(run: Sequence[UOp], lanes: int, size: int, target: Target) -> Iterator[Sequence[UOp]]:
-    """Chunks of a run that are one vector a group: powers of two, or what a mask makes one."""
+    """Chunks of a run that are one vector a group: powers of two, or more with a mask."""
     least = LEAST_ROWS if size == 1 else 2
     while len(run) >= least:
         power = min(1 << (len(run).bit_length() - 1), lanes // size)

@@ -62,7 +62,7 @@ def _is_late(node: UOp) -> bool:
 
 
 def _follows(program: Sequence[UOp], first: int, last: int) -> bool:
-    """Whether the units of two waits add to one accumulator, and what is between them may come in
+    """Whether the units of two waits add to one accumulator, and the nodes between them may come in
     the other order.
     """
     wait, assigned, *between = program[first:last]
@@ -111,7 +111,7 @@ def _behind(program: list[UOp], run: Sequence[int]) -> list[UOp]:
         fills: list[UOp] = []
         (tile,) = [node for node in program[first:last] if node.op is Ops.WAIT_TILE]
         (barrier,) = [node for node in program[first:last] if node.op is Ops.BARRIER]
-        # The first unit adds to what the ones before it give.
+        # The first unit adds to the result of the ones before it.
         made[accumulator] = behind
         for node in program[first + 2 : last]:
             if node.op in _FILLS or (node.op is Ops.AFTER and memory_of(node) in barriers):

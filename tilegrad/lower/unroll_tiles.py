@@ -88,7 +88,7 @@ def _loops_around(program: list[UOp], start: int) -> int:
 
 
 def _is_closed(program: list[UOp], start: int, end: int) -> bool:
-    """Whether what comes after the loop also waits for the loops around it, if there are any."""
+    """Whether nodes after the loop also wait for the loops around it, if there are any."""
     around = _loops_around(program, start)
     foot = program[end]
     users = (node for node in program[end + 1 :] if foot in node.src)

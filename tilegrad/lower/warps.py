@@ -1,7 +1,7 @@
 """Lanes that meet exchange values within their warp, not through shared memory.
 
 GROUP leaves a reduction in two stages (optimize.group): each lane stores its partial result to
-shared memory, waits, and reduces what all lanes stored. Where the lanes of a warp can exchange
+shared memory, waits, and reduces the results of all lanes. Where the lanes of a warp can exchange
 values, log2(32) exchanges reduce them, and only one result of each warp goes through shared memory.
 Lanes of one warp need neither shared memory nor a barrier. Each lane ends up with the same bits:
 the two operands of an exchange are the same two numbers for both lanes, and the op commutes.
@@ -26,7 +26,9 @@ _LANES = (Axis.LOCAL, Axis.GROUP)
 
 
 class _Meeting(NamedTuple):
-    """Lanes that meet: `reduce` runs over what the `store` of each `lane` left in `memory`."""
+    """Lanes that meet: `reduce` runs over the results that the `store` of each `lane` left in
+    `memory`.
+    """
 
     reduce: UOp
     memory: UOp

@@ -1,4 +1,4 @@
-"""Lanes exchange what they store and load, so that a warp asks for whole sectors of memory.
+"""Lanes exchange their stores and loads, so that a warp asks for whole sectors of memory.
 
 Lanes of a matrix unit hold two neighbouring results each, and four lanes those of a row. With
 16-bit elements a row is half of a sector: memory moves 32 bytes for each 16. The other half is the
@@ -97,7 +97,9 @@ def _with_loads(
 
 
 class _Slice(NamedTuple):
-    """A store or load of a vector: its first index by bit, the constant in it, what all share."""
+    """A store or load of a vector: its first index by bit, the constant in it, the part that all
+    share.
+    """
 
     node: UOp
     dtype: DType

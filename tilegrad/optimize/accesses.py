@@ -96,7 +96,7 @@ def _split_share(node: UOp, lane: UOp, count: int, target: Target) -> float:
 
 
 def _is_computed(node: UOp, lanes: Iterable[UOp]) -> bool:
-    """Whether the position of an access is computed from what lanes load."""
+    """Whether the position of an access is computed from loads of lanes."""
     own = frozenset(lanes)
     return any(
         each.op is Ops.LOAD and not own.isdisjoint(each.ranges) for each in node.index.toposort()
@@ -153,8 +153,8 @@ def _moves(index: UOp, lane: UOp | None, width: int) -> tuple[list[tuple[int, in
 
 
 def _shared_vectors(node: UOp, lane: UOp, width: int) -> int | None:
-    """The vectors that cover what the unrolled copies of a load with apart lanes read, where copies
-    take lanes out of the same ones (lower.share_vectors); None where they do not.
+    """The vectors that cover the reads of the unrolled copies of a load with apart lanes, where
+    copies take lanes out of the same ones (lower.share_vectors); None where they do not.
     """
     moves, unknown = _moves(node.index, lane, width)
     step = stride_of(node.index, lane)

@@ -33,7 +33,7 @@ def actions(ast: UOp, target: Target) -> list[Opt]:
     """Every legal single Opt on `ast`, in a fixed order.
 
     `ast` is a kernel graph as `optimize.opts.start` or earlier Opts left it. Each of the Opts may
-    be given to `apply_opt`, and none changes what the kernel computes.
+    be given to `apply_opt`, and none changes the computed values.
     """
     return [
         opt

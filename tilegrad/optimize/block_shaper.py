@@ -1,5 +1,5 @@
-"""A kernel for a target with blocks, and moves on it that may be refused: what its heuristics are
-written with.
+"""A kernel for a target with blocks, and moves on it that may be refused: the base of its
+heuristics.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class BlockShaper:
         return True
 
     def move(self, op: OptOps, loop: UOp, arg: object) -> UOp | None:
-        """As `apply`: what is left of `loop` at its position, or None where nothing is."""
+        """As `apply`: the rest of `loop` at its position, or None where there is none."""
         if loop.number not in self.ast.arg.order:
             return None
         position = self.ast.arg.order.index(loop.number)

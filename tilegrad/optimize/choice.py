@@ -33,9 +33,9 @@ def choose(
     `least`, so that a first one that is near it is taken unseen. Those that are `shorter` have some
     half of its text, and are tried where that would make the difference. Copies of the parameters
     `given` cost nothing; where a choice changes how sums are rounded, it must be none of them, so
-    that a captured program computes what the eager one does. A shaper for short shapes counts text
-    more and prefers no proposal, but where `is_short` says otherwise, and notes where that makes a
-    difference.
+    that a captured program computes the same values as the eager one. A shaper for short shapes
+    counts text more and prefers no proposal, but where `is_short` says otherwise, and notes where
+    that makes a difference.
     """
     given = shaper.given if given is None else given
     if len(proposals) == 1 and not shorter:

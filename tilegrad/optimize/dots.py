@@ -1,16 +1,16 @@
 """TC on a dot unit: a sum of short products takes several neighbours of the reduce axis at once.
 
 A dot unit (`MatrixUnit.is_dot`) is an instruction of a vector processor. Its m and n are one, so it
-is an operation on elements as a product is, and every other Opt makes of it what it makes of a
-product: lanes, register tiles, panels in scratch.
+is an operation on elements as a product is, and every other Opt treats it as a product: lanes,
+register tiles, panels in scratch.
 
     before   REDUCE(CAST(a[k]) * CAST(b[k]), k)                          a, b: bfloat16
     after    REDUCE(WMMA((a[2k], a[2k+1]), (b[2k], b[2k+1]), 0), k / 2)
 
 The unit for bytes takes unsigned ones from the left and signed ones from the right. Another pair
 has the highest bit of one side flipped, which adds 128 to a signed byte, or takes it from an
-unsigned one; what that changes is a sum of the other side alone, over loops of its own. Sums of
-integers wrap around, so the difference is exact.
+unsigned one; the change is a sum of the other side alone, over loops of its own. Sums of integers
+wrap around, so the difference is exact.
 
     a, b: int8       sum(a * b) = sum((a + 128) * b) - 128 * sum(b)
 """
@@ -65,7 +65,7 @@ def find_dots(ast: UOp, unit: MatrixUnit) -> list[Dot]:
         if not _fits(left.dtype, right.dtype, unit):
             continue
         depths = [loop for loop in reduction.src[1:] if _is_depth(loop, unit)]
-        # Unrolled for the unit: what is copied lies in its order.
+        # Unrolled for the unit: the copy lies in its order.
         depths.sort(key=lambda loop: loop.axis is not Axis.UNROLL)
         for depth in depths:
             if all(depth in side.ranges for side in (left, right)):
@@ -103,7 +103,8 @@ def _is_lossless(old: DType, new: DType) -> bool:
 
 def exact_integers(ast: UOp) -> UOp:
     """Products of short integers that are summed in a wider one, made in the wider one, if the sum
-    is cast to no more bits than the short one has: what wrapped around before does so at the end.
+    is cast to no more bits than the short one has: a value that wrapped around before does so at
+    the end.
 
     before   CAST(REDUCE(CAST(a * b), k, ADD))                          a, b, result: int8
     after    CAST(REDUCE(CAST(a) * CAST(b), k, ADD))
@@ -157,7 +158,7 @@ def use_dot_unit(ast: UOp, opt: Opt, unit: MatrixUnit, mode: int) -> UOp:
     ]
     total = _total(dot, unit, steps, loops, number + 1)
     shaped = simplify(ast.substitute({dot.reduction: total}))
-    # The name shows what the unit runs, though it is no axis any more.
+    # The name shows the unit's axis, though it is no axis any more.
     name = f"{ast.arg.name}#{unit.k}"
     return shaped.replace(arg=KernelInfo(name, tuple(order), ast.arg.opts))
 
@@ -174,8 +175,8 @@ def _total(dot: Dot, unit: MatrixUnit, steps: list[UOp], loops: list[UOp], numbe
         return _dot_reduction(unit, right, left, loops)
     is_signed = dot.right.dtype is dtypes.int8
     flipped = [_flipped(each) for each in left]
-    # The sum of the other side has loops of its own: it does not change with what moves the left
-    # one. A loop in which the other side is copied is around both.
+    # The sum of the other side has loops of its own: it does not change with the left one's axes. A
+    # loop in which the other side is copied is around both.
     copied = {
         loop for each in right for node in nodes_of(each, Ops.DEFINE_LOCAL) for loop in node.src
     }
@@ -204,8 +205,8 @@ def _total(dot: Dot, unit: MatrixUnit, steps: list[UOp], loops: list[UOp], numbe
 
 
 def _anywhere(side: UOp, ast: UOp) -> UOp:
-    """A load that is gated as all stores are, from an index that may always be read: what comes of
-    it there is not stored, and the reduction needs no gate for it.
+    """A load that is gated as all stores are, from an index that may always be read: its value
+    there is not stored, and the reduction needs no gate for it.
 
     before   LOAD(a, i*513 + k, 0, i < 509)
     after    LOAD(a, WHERE(i < 509, i*513, 0) + k)

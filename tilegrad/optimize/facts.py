@@ -42,7 +42,7 @@ OFTEN = 64
 def loops_around(nodes: Collection[UOp], loops: Sequence[UOp]) -> dict[UOp, frozenset[UOp]]:
     """By loop of a reduction, or of a nest that fills scratch: the loops in which its body runs.
     They are the loops of its results and its own, those of `loops`, outermost first, in which these
-    run, and none of those that only what comes behind it runs in.
+    run, and none of those in which only later work runs.
     """
     depth = {loop: at for at, loop in enumerate(loops) if loop.axis is not Axis.REDUCE}
     outside = {loop: frozenset[UOp]() for loop in depth}

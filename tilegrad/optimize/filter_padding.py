@@ -31,10 +31,10 @@ class Padding:
     """A padded operand of a reduction.
 
     Attributes:
-        load: what reads it.
+        load: the load that reads it.
         share: of all iterations, those that read no padding.
         inner: of the reduce loops that move the load, the one that moves it least in memory.
-            Iterations of it find what the others have cached.
+            Its iterations find the lines that the others have cached.
     """
 
     load: UOp

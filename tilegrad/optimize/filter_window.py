@@ -38,8 +38,8 @@ class FilterWindow:
         return int(self.loop.vmax) + 1
 
     def has_room(self, vectors: int, rows: int, target: Target) -> bool:
-        """Whether all elements of the window stay in registers, beside a tile and what it is
-        multiplied by, and one is left.
+        """Whether all elements of the window stay in registers, beside a tile and its other factor,
+        and one is left.
         """
         elements = self.step * (rows - 1) + self.count
         return vectors * rows + elements + vectors < target.registers

@@ -46,7 +46,9 @@ def chunks_of(index: UOp, loop: UOp) -> float:
 
 
 def _chunk_step(factor: UOp, loop: UOp) -> int | None:
-    """The step of `loop` in what limits where its last chunk begins; None in anything else."""
+    """The step of `loop` in a condition that limits where its last chunk begins; None in another
+    one.
+    """
     if factor.op is not Ops.MAX or factor.src[1].op is not Ops.CONST:
         return None
     return stride_of(factor.src[0], loop)

@@ -96,7 +96,7 @@ def _known_lane(ast: UOp, loop: UOp, amount: int, opt: Opt) -> UOp | None:
 
 
 def is_second_stage(reduction: UOp) -> bool:
-    """Whether the reduction runs over what lanes left in shared memory."""
+    """Whether the reduction runs over results of lanes in shared memory."""
     loops = reduction.src[1:]
     return any(
         node.op is Ops.LOAD

@@ -3,8 +3,8 @@
 Targets with blocks have a list of their own (heuristic_simt). For a processor with vectors, one
 question decides: which data is used again? Where a reduction reads two operands, and one output
 axis moves only the first while another moves only the second, a tile of both axes in registers
-reads each element once for many uses. Elsewhere memory is the limit, and what counts is that
-neighbours in memory are neighbours in a vector.
+reads each element once for many uses. Elsewhere memory is the limit, so neighbours in memory should
+be neighbours in a vector.
 """
 
 from __future__ import annotations
@@ -136,8 +136,9 @@ class _Heuristic(Streamer, StageShaper):
         self.unroll_short(least)
 
     def unroll_sliding(self) -> None:
-        """Unroll the short loop of a sum along which unrolled rows of results read what the row
-        before them read a step later, as the gradient of a filter does: each value is loaded once.
+        """Unroll the short loop of a sum along which unrolled rows of results read the elements
+        that the row before them reads a step later, as the gradient of a filter does: each value is
+        loaded once.
         """
         nodes = self.ast.toposort()
         reductions = [node for node in nodes if node.op is Ops.REDUCE]

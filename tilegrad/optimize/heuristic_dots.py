@@ -45,7 +45,7 @@ def use_dots(shaper: Tiler, lanes: UOp, rows: list[UOp], reduction: UOp) -> bool
 
 def _best_depth(dots: list[Dot], lanes: UOp, unit: MatrixUnit) -> UOp | None:
     """The reduce axis that the unit takes a slice of: one that needs little padding, along which
-    what the lanes do not move is contiguous.
+    the operand that the lanes do not move is contiguous.
     """
     found: list[tuple[float, bool, int, UOp]] = []
     for dot in dots:
@@ -60,7 +60,7 @@ def _best_depth(dots: list[Dot], lanes: UOp, unit: MatrixUnit) -> UOp | None:
 
 
 def _is_side_by_side(side: UOp, depth: UOp) -> bool:
-    """Whether memory has what the unit takes as it is."""
+    """Whether memory has the unit's operand as it is."""
     return side.op is Ops.LOAD and not side.is_gated and _is_beside(side, depth)
 
 

@@ -22,7 +22,7 @@ __all__ = ["Pooler"]
 
 class _Interleaved(NamedTuple):
     """Neighbours of a stored row are the `remainders` by a stride; `quotients` runs over the rest,
-    and what is read moves by one along it.
+    and the load moves by one along it.
     """
 
     quotients: UOp
@@ -107,8 +107,8 @@ class Pooler(Tiler):
         return None
 
     def vectorize_sliding(self, sliding: _Sliding, reductions: Sequence[UOp], width: int) -> None:
-        """A vector of each of many rows, which share what they load once the rows of the filter
-        window are unrolled.
+        """A vector of each of many rows, which share their loads once the rows of the filter window
+        are unrolled.
         """
         rows, lanes = sliding
         for reduction in reductions:
@@ -142,7 +142,9 @@ def _lanes_of(loop: UOp, width: int) -> int:
 
 
 def _is_sliding(reduction: UOp, rows: UOp, lanes: UOp) -> bool:
-    """Whether the first of several loops of a reduction passes over what other `rows` read, too."""
+    """Whether the first of several loops of a reduction passes over elements that other `rows`
+    read, too.
+    """
     _, first, *others = reduction.src
     for load in moved_loads(reduction):
         step, wide = stride_of(load.index, first), stride_of(load.index, rows)

@@ -78,7 +78,7 @@ def share_reductions(
 
 def _is_read_once(loads: Sequence[UOp], grid: Sequence[UOp]) -> bool:
     """Whether there is a load of one result each, or all of them have the same: no tile of results
-    would use what most is read of again.
+    would use the largest operand again.
     """
     axes = {axis for axis in grid if axis.extent.arg > 1}
     return any(axes <= load.ranges for load in loads) or not any(
@@ -198,7 +198,7 @@ def _fitted(shaper: BlockShaper, loop: UOp, size: int) -> UOp:
 
 
 def _group(shaper: BlockShaper, loop: UOp, lanes: int) -> tuple[bool, UOp | None]:
-    """Whether `lanes` share `loop` now, and what is left of it for each of them."""
+    """Whether `lanes` share `loop` now, and the rest of it for each of them."""
     number = next_number(shaper.ast.toposort())
     if not shaper.apply(OptOps.GROUP, loop, lanes):
         return False, None
@@ -227,7 +227,7 @@ def _unroll(shaper: BlockShaper, own: Sequence[UOp], width: int, *, is_in_regist
 
 
 def _meets(shaper: BlockShaper, loop: UOp) -> bool:
-    """Whether `loop` runs over what lanes left in shared memory."""
+    """Whether `loop` runs over results of lanes in shared memory."""
     reductions = [reduction for reduction in shaper.reductions() if loop in reduction.src]
     return bool(reductions) and all(map(is_second_stage, reductions))
 

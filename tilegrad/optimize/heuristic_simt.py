@@ -158,7 +158,7 @@ class _SimtShaper(UnitShaper, SliceShaper):
     def upcast(self, loop: UOp) -> None:
         """A side of a register tile. Where lanes share no memory they are those of a processor's
         vectors: each loads its operands by itself, one lane after the other, so that a load costs
-        more than what a larger tile spills.
+        more than the spills of a larger tile.
         """
         extent = loop.extent.arg
         vector = self.target.memory_lanes

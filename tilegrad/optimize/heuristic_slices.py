@@ -1,5 +1,5 @@
 """Two products with a softmax between them, as attention is, on targets with blocks: a block has a
-tile of the rows, and goes over what they read slice by slice.
+tile of the rows, and goes over their keys and values slice by slice.
 
 Keys and values of a slice are copied to shared memory by all lanes (STAGE); each lane has the
 scores of some rows by every few of the slice, and some columns of the results, in registers

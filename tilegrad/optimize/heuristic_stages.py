@@ -1,9 +1,10 @@
-"""Kernels of several stages: what one reduction leaves in scratch for some rows, others go on with.
+"""Kernels of several stages: a reduction leaves results in scratch for some rows, and others go on
+with them.
 
 Two products with a softmax between them are such a kernel. One range runs through all stages, the
 rows; a block of them is unrolled everywhere, so that each stage has its own register tile, of those
-rows by lanes of its own, and loads what the rows do not move once for all of them. That is packed
-once for all blocks.
+rows by lanes of its own, and loads each operand that the rows do not move once for all of them.
+That is packed once for all blocks.
 """
 
 from __future__ import annotations
@@ -160,7 +161,7 @@ class StageShaper(Tiler):
                 return
 
     def lanes_of_store(self, store: UOp) -> None:
-        """A vector for each row along what is stored, unless a tile has lanes there."""
+        """A vector for each row along the stored axis, unless a tile has lanes there."""
         for loop in store.index.ranges:
             if loop.axis is Axis.LOOP and stride_of(store.index, loop) == 1:
                 self.split_lanes(loop, OptOps.UPCAST, store.value)
@@ -172,8 +173,8 @@ class StageShaper(Tiler):
             self.split_to(loop, op, width, is_shared=False)
 
     def pack_sides(self, axes: list[UOp]) -> None:
-        """Copy what the reductions over `axes` combine: what the rows do not move, once for all of
-        them; what they move and has to be computed, for a block of them.
+        """Copy the operands of the reductions over `axes`: those that the rows do not move, once
+        for all of them; those that they move and that have to be computed, for a block of them.
         """
         lives_in = {axis for nest in self.nests() for axis in nest.src[0].src[0].src}
         unrolled = {axis for axis in lives_in if axis.axis is Axis.UPCAST}

@@ -127,8 +127,8 @@ class Streamer(Pooler):
             self.unroll_with_rows(best, width)
 
     def unroll_with_rows(self, loop: UOp, width: int) -> None:
-        """Unroll a loop of a filter, and some rows of results beside each other: they share what
-        they load of it, and none waits for its own last step.
+        """Unroll a loop of a filter, and some rows of results beside each other: they share its
+        loads, and none waits for its own last step.
         """
         index = stores(self.ast)[0].src[1]
         self.move(OptOps.UNROLL, loop, 0)
@@ -158,7 +158,7 @@ class Streamer(Pooler):
 
     def vectorize_columns(self, loop: UOp, width: int) -> None:
         """A lane for each iteration of `loop`: two vectors, if their scratch stays in the second
-        cache beside what it is filled from.
+        cache beside its source.
         """
         scratch = [node.dtype for node in nodes_of(self.ast, Ops.DEFINE_LOCAL)]
         nbytes = sum(
@@ -270,7 +270,7 @@ class Streamer(Pooler):
                 return
         if has_reduction and self.is_unrolled():
             # Its gates stand at every term: no lane of a mask of their own is worth that, and rows
-            # of a filter window share what they load.
+            # of a filter window share their loads.
             amount = width // 2 if amount > extent and extent % (width // 2) == 0 else amount
             self.split_rows(loop)
         elif has_reduction or self.is_scattered():
@@ -290,7 +290,7 @@ class Streamer(Pooler):
     def vectorize_results(self, loop: UOp, width: int, amount: int) -> None:
         """Vectors of results along the stored row: `amount` of them in an iteration, or others that
         take less. Those of straight code overlap instead of having a mask, unless masks are clearly
-        better: they share what they load.
+        better: they share their loads.
         """
         extent = loop.extent.arg
         # A row that is shorter than a vector may be unrolled without lanes.
@@ -356,7 +356,7 @@ class Streamer(Pooler):
         return all(node.op not in (Ops.REDUCE, Ops.END) for node in self.ast.toposort())
 
     def is_scattered(self) -> bool:
-        """Whether the kernel adds to what it stores to."""
+        """Whether the kernel adds to the memory that it stores to."""
         return any(store.arg is not None for store in stores(self.ast))
 
     def amounts(self, loop: UOp, width: int) -> list[int]:
@@ -371,7 +371,7 @@ class Streamer(Pooler):
         most = width * self.target.registers // 2
         wanted = [width, 4 * width, most, padded_to(extent, width)]
         if not (self.target.has_mask or self.is_scattered()):
-            # Lanes of padding are branches, but what is added to cannot overlap.
+            # Lanes of padding are branches, but sums in memory cannot overlap.
             wanted = [amount for amount in wanted if extent % amount == 0]
         limit = min(most, padded_to(extent, width) if slices < 2 else 2 * extent // slices)
         return [amount for amount in wanted if amount <= limit]

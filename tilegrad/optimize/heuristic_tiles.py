@@ -331,8 +331,8 @@ class Tiler(Shaper):
 
     def put_slice_outside(self, slot: int, *, is_whole: bool = False) -> UOp | None:
         """Put the loops that do not move a padded operand inside, so that all of them use a slice
-        of it that fits the cache; what is left of it outside is as little as that takes. The
-        innermost of the loops outside.
+        of it that fits the cache; its rest outside is as short as that allows. The innermost of the
+        loops outside.
         """
         limit = self.target.cache_bytes[1] // 2
         load = operand(self.ast, slot)
@@ -360,7 +360,7 @@ class Tiler(Shaper):
             extent = loop.vmax + 1
             if packed_bytes(load, [*around, *outside]) <= limit:
                 break
-            # Several rows at a time, as the copy then holds once what they share.
+            # Several rows at a time, as the copy then holds their common elements once.
             fits = (
                 count
                 for count in range(extent - 1, 1, -1)
@@ -395,8 +395,8 @@ class Tiler(Shaper):
 
 
 def _best_rows(extent: int, most: int, padded: float) -> int:
-    """Rows of a register tile: a divisor if there is a good one, else what pads least; the fewer,
-    the more often the lanes are loaded.
+    """Rows of a register tile: a divisor if there is a good one, else the number with the least
+    padding; the fewer, the more often the lanes are loaded.
     """
     if extent <= most:
         return extent

@@ -218,7 +218,7 @@ class UnitShaper(ProductShaper):
                 yield tile
 
     def _are_moved(self, operands: Sequence[tuple[int, tuple[int, int]]]) -> bool:
-        """Whether lanes need no registers for what they copy: it is not computed."""
+        """Whether lanes need no registers for their copies: the operand is not computed."""
         sides = [operand_of(self.ast, name, is_rounded=True) for name, _ in operands]
         return self.target.has_async_copies and all(
             side is not None and side.op is Ops.LOAD for side in sides
@@ -231,7 +231,7 @@ class UnitShaper(ProductShaper):
         target, lanes = self.target, int(prod(tile.groups)) * unit.lanes
         trips = int(axes[2].extent.arg) // tile.depth
         if self._has_slices():
-            # Indices of a sum of several axes cost more instructions than what they hide.
+            # Indices of a sum of several axes cost more instructions than they hide.
             return TILES
         blocks = trips_of(self.grid())
         for axis, size in zip(axes, tile.sides, strict=False):
@@ -270,13 +270,13 @@ class UnitShaper(ProductShaper):
     def _own_tiles(
         self, unit: MatrixUnit, rows: int
     ) -> list[tuple[tuple[int, int], tuple[int, int]]]:
-        """Those of a unit that reads shared memory by itself: two groups of lanes share what the
-        columns are multiplied by; a group is alone where there are no rows for two, or no smaller
-        unit. One with a memory of its own is the only one of its block.
+        """Those of a unit that reads shared memory by itself: two groups of lanes share the
+        columns' operand; a group is alone where there are no rows for two, or no smaller unit. One
+        with a memory of its own is the only one of its block.
         """
         own = unit.m, unit.n
         if unit.columns:
-            # Twice as many rows share what the most columns are multiplied by.
+            # Twice as many rows share the operand of the most columns.
             most = max(each.n for each in self.target.matrix_units if each.columns)
             twice = (2 * unit.m, unit.n)
             return [(each, (1, 1)) for each in ((twice, own) if unit.n == most else (own,))]

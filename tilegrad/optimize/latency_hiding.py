@@ -3,8 +3,8 @@ they hide it.
 
 A step of a reduction takes the result of the one before. A heuristic that makes vectors along
 memory may leave a single accumulator, and each step then waits out the latency of the last. Some
-output axis unrolled gives independent accumulators. Which, and whether what it costs elsewhere
-(vectors that are no longer whole, loads that are apart) is less than that, is the model's choice.
+output axis unrolled gives independent accumulators. The model chooses which, and whether its cost
+elsewhere (vectors that are no longer whole, loads that are apart) is less than that.
 """
 
 from __future__ import annotations

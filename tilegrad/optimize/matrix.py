@@ -3,15 +3,15 @@
 The lanes of a group hold the operands together: which element each lane holds is a table in the
 target (`MatrixUnit`). A table is a sum over the bits of the lane number, so a group of 32 lanes
 becomes five axes of two, and the position of an element an index expression of them. The reduction
-then runs over what is left of the three axes.
+then runs over the rest of the three axes.
 
     before   REDUCE(a[m,k] * b[k,n], k)                              stored at (m, n)
     after    REDUCE(WMMA(VECTORIZE(a[..]...), VECTORIZE(b[..]...), 0), k / unit.k)
              stored at (m / unit.m * unit.m + row, n / unit.n * unit.n + column), row and column
              sums of lane bits and of the axis that counts a lane's results
 
-In mode 2 the axes are the same, and products and sums stay as they are: what the layout alone does
-to a kernel can be seen, and its values tested, on any device with blocks.
+In mode 2 the axes are the same, and products and sums stay as they are: the effect of the layout
+alone on a kernel can be seen, and its values tested, on any device with blocks.
 """
 
 from __future__ import annotations
@@ -144,8 +144,9 @@ def _products(ast: UOp, unit: MatrixUnit) -> list[_Product]:
 
 def _operands(reduction: UOp, unit: MatrixUnit, ast: UOp) -> tuple[UOp, UOp] | None:
     """The two factors in the unit's dtype. A product rounded before it is added is not rounded by
-    the unit, which adds it exactly; that is within what the dtype of the sum promises. Products of
-    integers wrap around, so they run on the unit only where the sum wraps too.
+    the unit, which adds it exactly; that is within the precision that the dtype of the sum
+    promises. Products of integers wrap around, so they run on the unit only where the sum wraps
+    too.
     """
     value = reduction.src[0]
     if value.op is Ops.CAST and value.src[0].op is Ops.MUL:
@@ -189,7 +190,7 @@ def _has_neighbours(side: UOp, axis: UOp) -> bool:
     return bool(loads) and all(stride_of(load.index, axis) == 1 for load in loads)
 
 
-# what becomes of them
+# their replacements
 
 
 class _Tiling:
@@ -248,7 +249,7 @@ class _Tiling:
         return UOp(Ops.WMMA, dtype, (*operands, nothing), unit)
 
     def _operand(self, values: Sequence[UOp], *, is_right: bool) -> UOp:
-        """A lane's elements of an operand, or what a unit reads by itself.
+        """A lane's elements of an operand, or the memory that a unit reads by itself.
 
         Raises OptError where it cannot.
         """
@@ -264,7 +265,7 @@ class _Tiling:
         return found
 
     def _reduced(self, value: UOp, *inner: UOp) -> UOp:
-        """`value` reduced over what the unit leaves of the reduce axes."""
+        """`value` reduced over the unit's rest of the reduce axes."""
         depth = self.outer[2]
         loops = [axis for axis in self.product.reduction.src[1:] if axis is not self.product.depth]
         if depth.extent.arg > 1:
@@ -276,7 +277,7 @@ class _Tiling:
         return value if self.unit.synchronous else UOp(Ops.WAIT, value.dtype, (value,))
 
     def _info(self, mode: int) -> KernelInfo:
-        """The lanes stand before the first reduce axis; what is unrolled comes last."""
+        """The lanes stand before the first reduce axis; unrolled axes come last."""
         info: KernelInfo = self.ast.arg
         product = self.product
         loops = loop_order(self.ast)

@@ -2,9 +2,9 @@
 
 Issue: every node runs once in each iteration of the loops that it needs, as vectors where the
 lowering makes its unrolled axes lanes, and the sum of a vector's lanes is a tree of shuffles.
-Latency: a reduce waits for its last step, and what follows it for its result, unless other work is
-in between. Registers: accumulators without a register move to the stack and back. Memory: bytes
-from each level. Pages: addresses are looked up, and lines of crowded sets waited for (traffic.py).
+Latency: a reduce waits for its last step, and its users for its result, unless other work is in
+between. Registers: accumulators without a register move to the stack and back. Memory: bytes from
+each level. Pages: addresses are looked up, and lines of crowded sets waited for (traffic.py).
 Launch: threads are woken and waited for.
 
 All facts are the target's. The cycles order two shapes of one kernel; they are no forecast.
@@ -68,7 +68,7 @@ class Estimate:
 
     @property
     def components(self) -> dict[str, float]:
-        """Cycles by what takes them."""
+        """Cycles by their cause."""
         names = ("second cache", "last cache", "memory")
         own = {"issue": self.issue, "latency": self.latency, "spill": self.spill}
         levels = dict(zip(names, self.levels, strict=True))
@@ -117,7 +117,7 @@ class _Iteration:
         operations, loads, stores: how many of each start.
         accumulators: of reductions that go on in the next iteration.
         operands: vectors that are loaded for several uses.
-        carried: cycles until the next iteration has what it takes from this one.
+        carried: cycles until the next iteration has its operands from this one.
     """
 
     busy: float = 0.0
@@ -143,7 +143,7 @@ class _Iteration:
         )
 
     def waits(self, target: Target) -> float:
-        """Cycles in which nothing starts, as the next iteration takes what is not there yet."""
+        """Cycles in which nothing starts, as operands of the next iteration are not there yet."""
         return max(self.carried - self.issue(target), 0.0)
 
 
@@ -248,7 +248,7 @@ class _Counter:
         return loops, self.bodies.setdefault(loops, _Iteration())
 
     def _loops_of(self, ranges: Loops) -> Loops:
-        """The loops around what depends on `ranges`."""
+        """The loops around values that depend on `ranges`."""
         found = self.loops_of.get(ranges)
         if found is not None:
             return found
@@ -386,7 +386,7 @@ class _Counter:
         return tuple(map(sum, zip(traffic, moved, strict=True)))
 
     def _width(self, ranges: Loops) -> int:
-        """Lanes of the vectors that compute what depends on `ranges`."""
+        """Lanes of the vectors that compute values that depend on `ranges`."""
         return next((width for axis, width in self.lanes.items() if axis in ranges), 1)
 
     def _spread(self, cycles: float) -> float:

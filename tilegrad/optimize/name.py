@@ -1,11 +1,11 @@
-"""A kernel's name: what kind it is, and the extents of its axes in printed order.
+"""A kernel's name: its kind, and the extents of its axes in printed order.
 
     r_32_64_128_12_3_3      r: it reduces, E: elementwise, C: a pure copy
     E2_4_4                  a number of outputs above 1 follows the letter
     E_n_3to9                a symbolic extent: a variable by its name, what is computed of variables
                             by its smallest and largest value
 
-The second text of the name says by its colours what runs each axis, so that a row of a profile
+The second text of the name shows by its colours the kind of each axis, so that a row of a profile
 shows a kernel's shape.
 """
 
@@ -44,7 +44,7 @@ def kernel_name(ast: UOp) -> tuple[str, str]:
     outputs = {node.src[0] for node in stores(ast)}
     head = letter[:1] + (str(len(outputs)) if len(outputs) > 1 else "") + "_"
     shown = _shown_axes(ast)
-    # Loops that a closed form replaced still count, and what a matrix unit runs.
+    # Loops that a closed form replaced still count, and so do those of a matrix unit.
     position = next(
         (
             number

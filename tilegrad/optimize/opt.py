@@ -1,4 +1,4 @@
-"""The Opts as data: what one is called, which axis it names, and its text."""
+"""The Opts as data: a name, an axis, and its text."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The Opts as checked rewrites: a kernel graph in, the same kernel in another shape out.
 
-Each move checks first and raises OptError with what is wrong; what it returns computes the same
-values. None looks at what a kernel computes, only at its ranges, loads and stores. STAGE, GROUP and
+Each move checks first and raises OptError with the fault; the kernel that it returns computes the
+same values. None looks at the computed values, only at ranges, loads and stores. STAGE, GROUP and
 TC, which give values memory of their own, stand in files beside this one.
 """
 
@@ -388,7 +388,7 @@ def _holds_nests(ast: UOp, loop: UOp) -> bool:
 
 def _overlap(ast: UOp, opt: Opt, target: Target) -> UOp:
     """Cut an output loop into chunks of `amount`; the last chunk begins earlier, so that it ends
-    where the loop does: what lies in two chunks is computed twice, and nothing has a gate.
+    where the loop does: elements in two chunks are computed twice, and nothing has a gate.
 
     before   i: 0..53
     after    min(c*16, 37) + j, c: loop 0..4, j: loop 0..16
@@ -413,7 +413,7 @@ def _overlap(ast: UOp, opt: Opt, target: Target) -> UOp:
 
 
 def _require_repeatable(ast: UOp, loop: UOp, opt: Opt) -> None:
-    """An iteration of `loop` that comes twice must write what it wrote before."""
+    """An iteration of `loop` that comes twice must write the same values again."""
     nodes = ast.toposort()
     if loop in running_loops(ast):
         raise OptError(f"{opt.op.value}: a scan would combine it twice", opt=opt)

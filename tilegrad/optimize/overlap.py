@@ -25,7 +25,7 @@ class Dimension:
 
     @property
     def first(self) -> int:
-        """The lowest sum of the ranges, each times what it moves by."""
+        """The lowest sum of the ranges, each times its step."""
         return sum(min(times, 0) * int(loop.vmax) for loop, times in self.times.items())
 
     @property

@@ -120,10 +120,10 @@ def worth_taking_out(
 ) -> list[int]:
     """Those of the parameters `given` whose copies take a measurable share of the kernel; `plain`
     are the Opts that it has while it makes them itself. With `is_far` they come from memory at each
-    launch: where they are used a few times, that is what takes the time.
+    launch: where they are used a few times, that takes most of the time.
 
-    Where the same copies are made of other operands too, as of padded ones, these hide what the one
-    costs: convolutions won nothing.
+    Where the same copies are made of other operands too, as of padded ones, these hide the cost of
+    the one: convolutions won nothing.
     """
     work = trips_of(loop_order(ast))
     # The share of the time that is too little to measure.

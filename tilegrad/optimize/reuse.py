@@ -1,5 +1,5 @@
-"""Which data a reduction uses again: the two axes of a register tile, rated by what loading,
-packing and storing cost, from static facts of the target.
+"""Which data a reduction uses again: the two axes of a register tile, rated by the cost of loading,
+packing and storing, from static facts of the target.
 """
 
 from __future__ import annotations
@@ -64,15 +64,15 @@ def find_reuse(
     store: UOp,
     shared: UOp | None,
 ) -> Reuse | None:
-    """The two axes of a register tile, if the reduction has them; `store` is what stores its
-    results, and `shared` the axis that has to give the rows, if it is known.
+    """The two axes of a register tile, if the reduction has them; `store` stores its results, and
+    `shared` is the axis that has to give the rows, if it is known.
     """
     facts = _ReductionFacts(ast, reduction, target, (), store, shared)
     return next(iter(_reuses(facts)), None)
 
 
 def find_reuses(ast: UOp, reduction: UOp, target: Target, given: Collection[int]) -> list[Reuse]:
-    """As `find_reuse` for what the kernel stores, of each axis that can give the lanes, the most
+    """As `find_reuse` for the kernel's store, of each axis that can give the lanes, the most
     promising first. Copies of the parameters `given` cost nothing.
     """
     return _reuses(_ReductionFacts(ast, reduction, target, given, stores(ast)[0], None))
@@ -100,7 +100,7 @@ class _ReductionFacts:
 
     Attributes:
         given: parameters whose copies cost nothing.
-        everywhere, loads: what the kernel loads, and what of it the reduction goes over.
+        everywhere, loads: the kernel's loads, and those of them that the reduction goes over.
         outputs: the loops around the reduction, of an extent that is known well enough.
         depth, inner: its number of steps, and the innermost loop of them.
         width: the lanes of a vector.
@@ -206,8 +206,8 @@ def _with_rows(
 def _row_axes(
     facts: _ReductionFacts, lanes: UOp, moves: list[UOp], invariant: list[UOp]
 ) -> list[UOp]:
-    """The axes that can be rows beside `lanes`, the best one first: they move what the lanes do
-    not, and do not move all that the lanes do.
+    """The axes that can be rows beside `lanes`, the best one first: they move loads that the lanes
+    do not, and do not move all those that the lanes do.
     """
     rows = [
         loop
@@ -240,7 +240,7 @@ def _rows(facts: _ReductionFacts, lanes: UOp, candidates: list[UOp]) -> list[UOp
 
 
 def _worth_of_lanes(facts: _ReductionFacts, lanes: UOp, strided: UOp | None) -> float:
-    """How full the vectors are, and what storing them costs, and packing the load `strided`."""
+    """How full the vectors are, less the cost of storing them and of packing the load `strided`."""
     extent, width = (lanes.vmax + 1), facts.width
     if extent > width:
         counts = (1, 2, 3)
@@ -258,7 +258,7 @@ def _worth_of_lanes(facts: _ReductionFacts, lanes: UOp, strided: UOp | None) -> 
 
 
 def _run_of(store: UOp, rows: list[UOp], most: int) -> list[UOp]:
-    """Those of `rows`, outermost first, that together are neighbours in what is stored, at most
+    """Those of `rows`, outermost first, that together are neighbours in the stored result, at most
     `most` of them.
     """
     run: list[UOp] = []

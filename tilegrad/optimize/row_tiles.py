@@ -1,6 +1,6 @@
 """Several rows at once, where reductions of a row follow one another: softmax, normalisation.
 
-A row waits until the lanes of each of its reductions are combined, and for what is computed from
+A row waits until the lanes of each of its reductions are combined, and for values computed from
 that. Other rows beside it fill the time: every loop nest works on a vector of each of them, or on
 all of a short row. They are neighbours where the second cache has all of them. From memory, they
 are an equal share of the rows apart: lines that are fetched ahead of one are those of its next.

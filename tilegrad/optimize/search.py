@@ -3,9 +3,9 @@
 Measuring is a function that is passed in, as this stage knows no device: a `Measure` compiles
 lists, times them and says which are wrong. Proposals come from a strategy, a function registered by
 name or passed. In between stands `Task`, which proves legality, prevents that equal shapes are
-tried twice, orders proposals by the estimate, and remembers what was measured. So a strategy can be
-slow or foolish but not wrong: the heuristic's list is always among those tried, and only a list
-that beats it by a margin, run alternately with it, replaces it.
+tried twice, orders proposals by the estimate, and remembers measurements. So a strategy can be slow
+or foolish but not wrong: the heuristic's list is always among those tried, and only a list that
+beats it by a margin, run alternately with it, replaces it.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class Option:
 @dataclass(frozen=True)
 class Built:
     """A compiled list. Equal `text`, equal program; `spills` are vectors that its innermost loops
-    move to the stack and back; `handle` is what the measure knows it by.
+    move to the stack and back; `handle` is the measure's name for it.
     """
 
     opts: Opts
@@ -96,7 +96,9 @@ class Measure(Protocol):
 
 @dataclass(frozen=True)
 class Found:
-    """Result of a search: the list to take, its time and the default's, and what was done."""
+    """Result of a search: the list to take, its time and the default's, and counts of the
+    trials.
+    """
 
     opts: Opts
     default_seconds: float
@@ -169,7 +171,7 @@ class Task:
         that were not asked for before, or found so earlier; the most promising first, equal shapes
         once.
 
-        The model says by what factor a change helps; where it starts is measured.
+        The model says by which factor a change helps; the start is measured.
         """
         fresh = [opts for opts in dict.fromkeys(lists) if opts not in self._expanded][:most]
         self._expanded.update(fresh)
@@ -323,8 +325,8 @@ class Shapes:
 
 
 def beam(task: Task) -> None:
-    """Keep the `width` fastest lists, and try what is one change away from the best of them that
-    were not looked at, until nothing has been gained for some rounds.
+    """Keep the `width` fastest lists, and try lists one change away from the best of them that were
+    not looked at, until nothing has been gained for some rounds.
     """
     idle, best = 0, min(task.evaluate([task.default, ()]))
     while not task.is_over and idle < _PATIENCE:

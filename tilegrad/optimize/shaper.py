@@ -66,8 +66,8 @@ class Shaper:
 
     def split_to(self, loop: UOp, op: OptOps, amount: int, *, is_shared: bool = True) -> bool:
         """UPCAST or UNROLL by `amount`, padding the axis first where it does not divide: so that
-        chunks can share what remains, if it is long and `is_shared`. Without masks each lane of
-        padding is a branch, and chunks overlap where they can.
+        chunks can share the rest, if it is long and `is_shared`. Without masks each lane of padding
+        is a branch, and chunks overlap where they can.
         """
         if loop not in loop_order(self.ast):
             return False
@@ -87,7 +87,7 @@ class Shaper:
         return self.move(op, padded, amount)
 
     def overlap_to(self, loop: UOp, amount: int) -> bool:
-        """UPCAST by `amount`; what that does not divide ends with a chunk that overlaps."""
+        """UPCAST by `amount`; an axis that it does not divide ends with a chunk that overlaps."""
         if loop.extent.divisor % amount == 0:
             return self.move(OptOps.UPCAST, loop, amount)
         before = self.ast
@@ -243,7 +243,7 @@ class Shaper:
 
 
 def _chunks(extent: int, wanted: int) -> int:
-    """How many chunks: the divisor of the extent nearest above what is wanted, else as many as
+    """How many chunks: the divisor of the extent nearest above the wanted number, else as many as
     wanted, the last of them shorter.
     """
     above = range(wanted, min(extent, 4 * wanted) + 1)

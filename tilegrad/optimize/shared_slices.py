@@ -2,9 +2,9 @@
 leaves in scratch (schedule.block_rows).
 
 A few neighbouring lanes have a row, and each lane every few elements of its slice, in registers:
-what the first product gave, and what becomes of it. The lanes exchange the slice's largest element
-and its sum. Operands that the second product reads along the whole slice go through shared memory,
-and its columns are shared by the same lanes.
+results of the first product, and values computed from them. The lanes exchange the slice's largest
+element and its sum. Operands that the second product reads along the whole slice go through shared
+memory, and its columns are shared by the same lanes.
 
     before   p: { END(STORE(x, i, REDUCE(q*k)), i);  m = REDUCE(LOAD(x, j), j, MAX)
                   END(STORE(w, h, exp(LOAD(x, h) - m)), h);  REDUCE(LOAD(w, l) * v, l) }
@@ -12,7 +12,7 @@ and its columns are shared by the same lanes.
                   BARRIER(p); BARRIER(STORE(w, own*lanes + lane, exp(x - m)))
                   REDUCE(LOAD(w, l) * v, l) }
 
-The first barrier of an iteration waits until all lanes have read what `w` held before.
+The first barrier of an iteration waits until all lanes have read the earlier values of `w`.
 """
 
 from __future__ import annotations

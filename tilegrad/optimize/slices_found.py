@@ -17,7 +17,7 @@ class Slices(NamedTuple):
     """Memory and ranges along the rows of the kernel in an iteration of the loop over slices.
 
     Attributes:
-        memories: the scratch that holds a slice each, and what fills it.
+        memories: the scratch that holds a slice each, and the loop that fills it.
         shared: the ranges that lanes share.
         read: the ranges along which each lane reads all of a slice.
         columns: the output range that only the second product depends on.

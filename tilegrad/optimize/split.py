@@ -1,4 +1,4 @@
-"""Splitting a range in two and putting loops in another order: what most Opts are made of."""
+"""Splitting a range in two and putting loops in another order: the steps of most Opts."""
 
 from __future__ import annotations
 

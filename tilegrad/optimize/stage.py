@@ -38,8 +38,8 @@ _MOST_VECTORS = 16
 
 
 def stage(ast: UOp, opt: Opt, target: Target) -> UOp:
-    """`Opt(STAGE, axis, operand)` or `Opt(STAGE, axis, (operand, order))`: copy what is read of
-    `operand` (`operand_of`) inside the loop `axis`. `order` names the packed dimensions, as
+    """`Opt(STAGE, axis, operand)` or `Opt(STAGE, axis, (operand, order))`: copy the elements of
+    `operand` (`operand_of`) read inside the loop `axis`. `order` names the packed dimensions, as
     positions among the inner ranges that the operand's index uses, outermost first; by default
     loops come before unrolled axes.
 

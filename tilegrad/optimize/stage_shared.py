@@ -31,7 +31,8 @@ _COMMON = (Axis.GLOBAL, Axis.REDUCE)
 
 
 def stage_shared(ast: UOp, opt: Opt, load: UOp | None, layout: Sequence[object]) -> UOp:
-    """Copy what a block reads of `load` in one iteration of the reduce loop `opt.axis`.
+    """Copy the elements of `load` that a block reads in one iteration of the reduce loop
+    `opt.axis`.
 
     `layout` is empty, or the order of the inner ranges of `load`, outermost first, as positions
     among them, and the elements that the rows of the innermost one are padded by. A third number

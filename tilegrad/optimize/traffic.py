@@ -1,7 +1,7 @@
 """Cycles for memory: bytes from each level, pages, and crowded sets of the nearest cache.
 
 Memory that the loops inside some depth touch stays in a cache that it fits. So the loop just
-outside fetches what it moves on to, and each iteration of the loops outside that one fetches all of
+outside fetches the next elements, and each iteration of the loops outside that one fetches all of
 it again. A kernel whose memory fits a level as a whole finds it there. Pages are found alike: the
 first translation buffer is a cache of them. Stores to more lines than their set of the nearest
 cache holds wait until a line before has left.
@@ -118,8 +118,8 @@ class Traffic:
 
     def _fetched(self, unit: int, room: int, *, is_far: bool = False) -> float:
         """The units of `unit` bytes fetched where `room` of them stay: with `is_far`, in a cache
-        that loses what is too much little by little, as panels of STAGE that take more than half of
-        the second one.
+        that loses the excess little by little, as panels of STAGE that take more than half of the
+        second one.
         """
         fits = 0
         while fits < len(self.loops) and self._inside(fits, unit) > room:

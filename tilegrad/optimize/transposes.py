@@ -1,8 +1,8 @@
-"""Transposes in registers: what is stored along one axis is loaded along another.
+"""Transposes in registers: values stored along one axis are loaded along another.
 
 Tiles of vectors along both axes are proposed, with sides of a whole vector and less, and orders of
 the loops over tiles; of these the model takes the best: a row of a tile is a fraction of a line of
-the cache and may lie on a page of its own, so the order decides what is fetched again.
+the cache and may lie on a page of its own, so the order decides how much is fetched again.
 """
 
 from __future__ import annotations

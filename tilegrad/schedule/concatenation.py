@@ -3,7 +3,7 @@
 The gradient of a value that was cut into gates, heads or halves is a concatenation: each element is
 that of one slice. One expression for all elements holds the work of all slices behind gates, and
 lanes do all of it. Unrolled, an iteration makes one element of each slice: there are no gates, and
-what slices have in common is computed once. Slices that are only copied are stored the same way.
+common values of slices are computed once. Slices that are only copied are stored the same way.
 
     before   STORE(a, i, (i < 64).where(f(x[i]), 0) + (i < 64).where(0, g(x[i - 64])))    i: 0..128
     after    STORE(a, j, f(x[j])), STORE(a, j + 64, g(x[j]))                              j: 0..64

@@ -36,6 +36,6 @@ def made_of_nothing(node: UOp) -> UOp | None:
     whole = reshape(one, (1,) * len(node.shape))
     device = device_of(node)
     if device is not None:
-        # A constant is of no device, and what becomes of it must stay on this one.
+        # A constant is of no device, and its replacement must stay on this one.
         whole = UOp(Ops.CONTIGUOUS, node.dtype, (whole,), device)
     return expand(whole, node.shape)

@@ -49,7 +49,7 @@ def _with_repeats(ast: UOp, outputs: Sequence[UOp]) -> UOp:
 
 
 PASSES: tuple[tuple[str, Pass], ...] = (
-    # First: what has a closed form needs no loop that other passes would shape.
+    # First: reductions with a closed form need no loop that other passes would shape.
     ("schedule.collapse", lambda ast, outputs, target: (collapse(ast), outputs)),
     # After collapse: an `arange` among the indices is its loop, and no sum any more.
     ("schedule.gates", lambda ast, outputs, target: (shorten_gates(ast), outputs)),

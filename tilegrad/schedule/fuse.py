@@ -42,7 +42,7 @@ _OF_BYTES = {Ops.COPY: Reason.COPIED, Ops.CUSTOM: Reason.CUSTOM}
 
 @dataclass
 class _FusionState:
-    """A graph, and what is decided of it so far. `closed` are its reductions that need no loop,
+    """A graph, and the decisions on it so far. `closed` are its reductions that need no loop,
     `costs` the operations per element of its elementwise values, and `shared` its values that
     several kernels need.
     """
@@ -102,19 +102,19 @@ def _store_within_buffers(state: _FusionState) -> None:
 
 
 STEPS: tuple[tuple[str, Callable[[_FusionState], None]], ...] = (
-    # First: all others ask what is in memory in any case.
+    # First: all others ask which values are in memory in any case.
     ("schedule.forced", _store_forced),
-    # Before reduced, which asks what else is stored above a value.
+    # Before reduced, which asks which other values are stored above one.
     ("schedule.stored_scans", _store_scans),
     ("schedule.reduced", _store_reduced),
-    # After reduced, which says what several kernels would compute.
+    # After reduced, which says which values several kernels would compute.
     ("schedule.large", _store_large),
-    # After all that store: what follows inlines stored values into the kernels that read them.
+    # After all that store: the next steps inline stored values into the kernels that read them.
     ("schedule.separate", lambda state: _separate(state.nodes, state.fusion)),
     ("schedule.inline", _inline),
     # After inlining, whose kernels may need a value in several loop nests.
     ("schedule.scratch", _share_in_scratch),
-    # Last: only now it is known what a kernel reads.
+    # Last: only now the inputs of a kernel are known.
     ("schedule.buffers", _store_within_buffers),
 )
 """The steps that decide which values are stored, in their order, each with the reason for its
@@ -205,7 +205,7 @@ def _separate(nodes: list[UOp], fusion: Fusion) -> None:
     """Store, of several large sums of products in one kernel, all but the largest: there are
     registers for the tile of one. A sum among many zeros is stored, too, as it would be computed
     for each of them. So are other reductions for each element beside it, such as the counts of a
-    pooling's gradient: the lanes of the tile lie apart in what they read.
+    pooling's gradient: the lanes of the tile lie apart in their inputs.
     """
     stored = fusion.stored
     large = {

@@ -124,7 +124,7 @@ PASSES: tuple[tuple[str, Pass], ...] = (
     ("schedule.one_row", _each(_ADD_ROWS, lambda node, devices: as_mask(node))),
     # After one_hot, which adds rows; after scan_slices, as it scans short vectors of its own.
     ("schedule.exact_sums", _each(_ADD_ROWS, lambda node, devices: _exact(node, devices))),
-    # Last: what other passes make reads a version of memory, too.
+    # Last: nodes of other passes read a version of memory, too.
     (_VERSIONS, lambda sink, nodes, devices: store_old_versions(sink, nodes)),
 )
 # Passes that a graph needs in any case; NOOPT leaves out the others.

@@ -47,14 +47,14 @@ _LARGEST = 1000
 
 @dataclass
 class Fusion:
-    """The outcome: stored values in an order that respects their dependencies, and what each kernel
-    took in.
+    """The outcome: stored values in an order that respects their dependencies, and the values that
+    each kernel took in.
 
     Attributes:
         stored: the values with memory of their own, and why.
         joined: for an inlined value, the stored value whose kernel computes it, perhaps by way of
             another.
-        outer: for a stored value, the axes along which what was inlined into its kernel is shared,
+        outer: for a stored value, the axes along which values inlined into its kernel are shared,
             outermost first.
         in_scratch: for a stored value, the costly values that its kernel needs in several loop
             nests, in scratch.

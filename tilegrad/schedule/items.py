@@ -35,7 +35,7 @@ class Item:
     function, or with `loop` the steps of another schedule, many times. `buffers` are positions in
     the schedule's table.
 
-    A kernel's buffers stand in the order of its parameters, what it writes first. `nodes` are the
+    A kernel's buffers stand in the order of its parameters, its outputs first. `nodes` are the
     positions of the graph's nodes that it computes, for messages and profiles. `draws` are the
     numbers of the graph's draws that it makes: in the kernel they are 0, 1, ... `offset_names` are
     the graph's variables for the offsets of slices that it reads, or the offsets themselves, which

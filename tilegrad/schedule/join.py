@@ -142,7 +142,7 @@ def _reuses(loads: Iterable[UOp], ranges: Sequence[UOp]) -> bool:
 
 
 def _beside_reductions(b: UOp, a: UOp) -> set[UOp]:
-    """Loads of `b` that read what `a` writes and that no reduction of `b` needs, as in a sum of
+    """Loads of `b` that read the results of `a` and that no reduction of `b` needs, as in a sum of
     squares that is corrected by the sum beside it.
     """
     written = {store.src[0] for store in a.src}

@@ -1,7 +1,7 @@
 """Kernels of stored values: each is built once, whatever the number of equal ones in a graph.
 
-A kernel is known by what it computes (`region.py`) before it is built, and by its graph before it
-is finished: layers of a network that are alike have one. Buffers are numbers here, so that equal
+A kernel is known by its region (`region.py`) before it is built, and by its graph before it is
+finished: layers of a network that are alike have one. Buffers are numbers here, so that equal
 kernels differ in the numbers that their items hold.
 """
 
@@ -58,7 +58,7 @@ class KernelItems:
         fusion: which values are stored, and why.
         device, targets: the device of each node, and the target of each device.
         buffers, memory: the buffers of the schedule, and the number of each stored value's.
-        items: what was made so far.
+        items: those made so far.
     """
 
     def __init__(
@@ -90,9 +90,9 @@ class KernelItems:
         }
         # Kernels by their graph before the last passes, with the parameters that they read.
         self.finished: dict[tuple[UOp, tuple[UOp, ...], str], tuple[UOp, list[int]]] = {}
-        # Kernels by what they compute.
+        # Kernels by their regions.
         self.made: dict[Hashable, _Made] = {}
-        # Kernels whose slices may begin elsewhere, by what they compute apart from that.
+        # Kernels whose slices may begin elsewhere, by their regions apart from that.
         self.movable: dict[Hashable, tuple[_Made, OffsetRegion]] = {}
         for node in self.nodes:
             if node.op is Ops.BUFFER:
@@ -128,7 +128,7 @@ class KernelItems:
             value = self.fusion.shaped.get(node, node)
         numbers: dict[int, int] = {}
         region = self._region(node, value, numbers)
-        # Whether it reads what it writes counts, too.
+        # Whether it reads its own output counts, too.
         key = self._key_of(region.key, region, node, value, target), numbers.get(target)
         known = self.made.get(key)
         if known is not None:

@@ -22,15 +22,15 @@ from tilegrad.target import Target, slices_of
 __all__ = ["cut_large", "within_buffers"]
 
 # Limits of compile time.
-# Nodes on the way from what a kernel reads to what it stores.
+# Nodes on the way from a kernel's inputs to its store.
 _DEPTH = 200
 # Steps that count for more in depth: an index of a GATHER, or a padding, is a condition for all
 # below.
 _STEP = {Ops.GATHER: 25, Ops.PAD: 20}
 # Values that a kernel reads.
 _LEAVES = 48
-# Values read by what several kernels compute anew: x = x - x.mean() forty times would be forty
-# kernels, each with all steps.
+# Values read by nodes that several kernels compute anew: x = x - x.mean() forty times would be
+# forty kernels, each with all steps.
 _SHARED_LEAVES = 8
 # The most indices at which one value is computed in a kernel: two in x + x.roll(1), four if that is
 # added to its own roll.
@@ -62,8 +62,8 @@ def cut_large(
     found = _Cutter(steps, stored).run(shared, frozenset())
     if len(found) == len(stored):
         return found
-    # Where a kernel ends, what it computed on the way may be needed beyond: a gradient goes back
-    # over all steps. Each kernel would compute that again, so some of it is stored after all.
+    # Where a kernel ends, values on the way may be needed beyond: a gradient goes back over all
+    # steps. Each kernel would compute that again, so some of it is stored after all.
     return _Cutter(steps, stored).run(shared, _needed_again(nodes, found))
 
 
@@ -77,7 +77,7 @@ def within_buffers(
     targets = {node: target_of(node) for node in nodes if node.op is not Ops.SINK}
     if not any(target.most_buffers for target in targets.values()):
         return found
-    # Nodes that were visited before may read what is stored for a later one.
+    # Nodes that were visited before may read a value that is stored for a later one.
     while more := _over_the_limit(targets, found):
         found |= more
     return found
@@ -134,7 +134,7 @@ def _read_from_memory(
 
 
 class _NodeSteps:
-    """Facts of each node that do not depend on what is stored, by its position in the graph.
+    """Facts of each node that do not depend on the stored values, by its position in the graph.
 
     Attributes:
         sources: the positions of its sources; nothing for the SINK.
@@ -180,7 +180,7 @@ class _NodeSteps:
 
 
 class _Cutter:
-    """Goes through a graph, sources first, and stores what makes kernels too large.
+    """Goes through a graph, sources first, and stores values that make kernels too large.
 
     By position: the depth of the value; its reads, each with a number for the movements on the way;
     and its share of the limits of a kernel, as a whole and to compute it again.

@@ -60,7 +60,7 @@ def memory_below(loop: UOp, number: int) -> UOp:
 
 
 def _is_done_by_step(node: UOp) -> bool:
-    """Whether a node moves what is in memory: the row of an outer loop's step is there first."""
+    """Whether a node moves values in memory: the row of an outer loop's step is there first."""
     if not (node.op.is_movement or node.op is Ops.DETACH):
         return False
     return not any(

@@ -9,7 +9,7 @@ exp(x - m) * v is multiplied by exp(m - M).
     after    m = PREFIX(REDUCE(x, j, MAX), p)                             p: 0..n/size, j: 0..size
              s = REDUCE(RESCALED(REDUCE(exp(x - m) * v, j, ADD), exp(m before - m)), p, ADD)
 
-Scratch then holds a slice of each row, and what all rows read (keys, values, a matrix) is read a
+Scratch then holds a slice of each row, and operands of all rows (keys, values, a matrix) are read a
 slice at a time, by all rows before the next one. A factor that is invariant in the row (1 over the
 sum of the exponentials) is known at its end only, so it leaves the sum.
 

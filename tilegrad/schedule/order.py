@@ -88,7 +88,7 @@ class _Order:
                 self.position_of[item.value] = position
 
     def makers_first(self) -> list[set[int]]:
-        """For each item those that make what it needs, and the earlier ones of its own value."""
+        """For each item the makers of its inputs, and the earlier items of its own value."""
         makers: dict[UOp, list[int]] = {}
         for position, item in enumerate(self.items):
             for value in (item.value, *item.values):
@@ -163,7 +163,7 @@ class _Order:
         return [self.position_of[each] for each in near if each in self.position_of]
 
     def reads_old(self, reader: int, writer: int) -> bool:
-        """Whether `reader` wants what the buffer held before `writer`: it names neither that
+        """Whether `reader` wants the buffer's value before `writer`: it names neither that
         assignment nor a later one to the same memory.
         """
         assign = self.items[writer].value
@@ -216,8 +216,8 @@ class _Order:
 
 class _ItemRanks:
     """Numbers for items that grow along the edges `before`, as far as they can be added without a
-    cycle. Only what stands between two items is looked at, and numbered anew, to put one of them
-    before the other (Pearce and Kelly, A dynamic topological sort algorithm, 2006).
+    cycle. Only items between two items are looked at, and numbered anew, to put one of them before
+    the other (Pearce and Kelly, A dynamic topological sort algorithm, 2006).
     """
 
     def __init__(self, before: list[set[int]]):
@@ -416,7 +416,7 @@ def _host(
             )
             if joined is not None and _is_bound(joined, target, bytes_of):
                 return position, joined, numbers
-        # Past this one `item` may move only if neither touches what the other writes.
+        # Past this one `item` may move only if neither touches the other's outputs.
         if touched & set(other.written) or set(mine.written) & set(other.reads):
             return None
     return None

@@ -5,8 +5,8 @@ before   REDUCE_AXIS(x, axes)                             x: (16777216,)
 after    REDUCE_AXIS(REDUCE_AXIS(RESHAPE(x), ...), 0)     RESHAPE(x): (1024, 16384)
 
 A block is one result of a row, or a few dozen of columns. So a reduction is split where its results
-are few beside what is reduced. There are no atomics: the order of the terms is fixed, and equal
-inputs have equal results.
+are few beside its inputs. There are no atomics: the order of the terms is fixed, and equal inputs
+have equal results.
 
 A product of matrices has a block for each tile of its results. Where these are fewer than the
 device has multiprocessors, and the sum is long, each tile has several blocks:

@@ -77,14 +77,14 @@ def store_reduced(
 
 
 # The stored values that need a value, two of them, as these are enough to know that there are
-# several; and what lies between, in bits.
+# several; and the nodes between, in bits.
 _Above = tuple[tuple[UOp, ...], int]
 
 
 def _above(
     node: UOp, users: list[UOp], stored: dict[UOp, Reason], known: dict[UOp, _Above]
 ) -> _Above:
-    """Kernels above `node`, two at most, and what is between; `known` has those of its users."""
+    """Kernels above `node`, two at most, and the nodes between; `known` has those of its users."""
     kernels: tuple[UOp, ...] = ()
     between = 0
     for user in users:
@@ -118,7 +118,7 @@ def _enlarges(user: UOp, node: UOp) -> bool:
 
 
 def _is_end_of_work(node: UOp, users: list[UOp]) -> bool:
-    """Whether the elementwise work ends here: what follows moves, reduces or stores."""
+    """Whether the elementwise work ends here: the users move, reduce or store."""
     return (node.op.is_alu or node.op is Ops.CAST) and any(
         user.op.is_movement or user.op is Ops.REDUCE_AXIS for user in users
     )
@@ -180,7 +180,7 @@ def _top_of(
     ends: _Ends,
 ) -> UOp:
     """Where the elementwise work on a reduction ends: the last value of its size through which all
-    uses go. `ends` keeps what was found on the way, for other reductions that this work takes in.
+    uses go. `ends` keeps the results on the way, for other reductions that this work takes in.
 
     before   REDUCE_AXIS -> RESHAPE -> MUL -> EXPAND
     after    the MUL

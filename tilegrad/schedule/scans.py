@@ -110,7 +110,7 @@ def _count(shape: tuple[Any, ...], axis: int, *, has_lanes: bool) -> int:
 
 
 def _joined(x: UOp, function: Ops, axis: int, count: int, *, has_lanes: bool, warps: int) -> UOp:
-    """The prefixes of the slices, each with what comes before it."""
+    """The prefixes of the slices, each with the prefix before it."""
     shape, size = x.shape, x.shape[axis]
     length = -(-size // count)
     if warps:

@@ -1,4 +1,4 @@
-"""This stage's passes, and what makes a schedule with them.
+"""This stage's passes, and the function that makes a schedule with them.
 
     graph_passes   the list of passes on the whole graph
       empty        reductions of nothing are constants                 empty.py
@@ -45,7 +45,7 @@ from tilegrad.target import Target
 
 __all__ = ["make_schedule"]
 
-# Memory of others, and what is remembered in any case.
+# Memory of others, and values that are remembered in any case.
 _NOT_MATERIALISED = (Ops.ASSIGN, Ops.AFTER, Ops.COPY, Ops.LOOP, Ops.LOOP_OUTPUT)
 
 Begin = Callable[[UOp, str], None]

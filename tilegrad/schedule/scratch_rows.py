@@ -30,8 +30,8 @@ __all__ = [
 ]  # fmt: skip
 
 # Tuning, worth shown by `bench/corpus.py`, family attention.
-# Rows that are computed at once; what they share is packed, which pays where four times as many use
-# it.
+# Rows that are computed at once; their common operand is packed, which pays where four times as
+# many use it.
 _ROWS = 8
 # Bytes that all rows read, as a multiple of the second cache, up to which the last cache delivers
 # them in time for a tile of eight rows. The scratch of some rows may take half of the second cache.

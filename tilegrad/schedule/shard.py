@@ -52,7 +52,7 @@ class Shards:
 
     Attributes:
         placements: those of the nodes that several devices share.
-        plain: what stands for the other nodes.
+        plain: replacements of the other nodes.
     """
 
     def __init__(self, known: Callable[[UOp], UOp | None], children: Children):
@@ -62,7 +62,7 @@ class Shards:
         self._shards: dict[UOp, list[Shard]] = {}
         self._long: dict[UOp, bool] = {}
         self._brought: dict[tuple[UOp, Placement], list[Shard]] = {}
-        # Writes to what lies across devices, as writes to all of the memory.
+        # Writes to values that lie across devices, as writes to all of the memory.
         self._writes: dict[UOp, tuple[UOp, UOp]] = {}
 
     def add(self, root: UOp) -> None:
@@ -247,7 +247,7 @@ class Shards:
     # memory
 
     def _lies_across(self, target: UOp) -> bool:
-        """Whether what is written to is no view of memory on each device."""
+        """Whether the target of a write is no view of memory on each device."""
         shards = self._shards.get(target, ())
         return any(each is not None and below_views(each).op not in _ON_MEMORY for each in shards)
 

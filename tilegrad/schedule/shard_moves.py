@@ -1,4 +1,4 @@
-"""Movement of values of several devices: each device moves what it has, and the split axis moves
+"""Movement of values of several devices: each device moves its own part, and the split axis moves
 along.
 """
 

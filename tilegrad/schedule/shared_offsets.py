@@ -110,7 +110,7 @@ def _opened(ast: UOp) -> _Opened:
 
 
 def _shared(several: dict[UOp, _Opened]) -> tuple[UOp, tuple[int, ...]]:
-    """The kernel of several that are alike, and for each of its offsets what divides all."""
+    """The kernel of several that are alike, and for each of its offsets the divisor of all."""
     rows = [each.values for each in several.values()]
     first = next(iter(several.values()))
     return first.ast, tuple([gcd(*column) for column in zip(*rows, strict=True)])

@@ -78,9 +78,9 @@ class ValueItems(KernelItems):
         self.items.append(item)
 
     def _add_loop(self, node: UOp) -> None:
-        """One item for all steps, that writes what the graph asks for of the loop, and its carries.
+        """One item for all steps, that writes the requested values of the loop, and its carries.
 
-        The buffers: what is written, a second one for each carry, what is read.
+        The buffers: outputs, a second one for each carry, inputs.
         """
         outputs = {
             each.arg: each

@@ -2,7 +2,7 @@
 
 An assignment makes a new version of its memory. A kernel may read one version, and runs before the
 next is written; a value that needs an old version and, by whatever way, a newer one too cannot. So
-there, what comes of the old version is computed into memory of its own:
+there, values from the old version are computed into memory of their own:
 
 before   ADD(MUL(BUFFER, 2), ASSIGN(BUFFER, ...))
 after    ADD(CONTIGUOUS(MUL(BUFFER, 2)), ASSIGN(BUFFER, ...))
@@ -32,8 +32,8 @@ def writer_of(version: UOp) -> UOp:
 
 
 class Versions:
-    """The versions of memory that some assignments, sources first, make: what each one overwrites
-    and is overwritten by, and how many are before it.
+    """The versions of memory that some assignments, sources first, make: for each, the one that it
+    overwrites and the one that overwrites it, and how many are before it.
 
     Attributes:
         are_a_chain: whether no version is overwritten by two of them.
@@ -65,7 +65,7 @@ class Versions:
         return self._number.get(version, 0)
 
     def is_from(self, version: UOp, assign: UOp) -> bool:
-        """Whether `version` is what `assign` left, or a later one."""
+        """Whether `version` is the outcome of `assign`, or of a later one."""
         if self._first.get(version, version) is not self._first[assign]:
             return False
         if self.are_a_chain:

@@ -26,7 +26,7 @@ class AlignedView(NamedTuple):
 
 
 def views_below(value: UOp, axes: Mapping[int, int] | None = None) -> list[AlignedView]:
-    """`value` and what is below it as long as that moves or casts values, the lowest last; `axes`
+    """`value` and the nodes below it as long as they move or cast values, the lowest last; `axes`
     are those of `value`, all of them by default.
     """
     if axes is None:

@@ -45,7 +45,7 @@ def count_of_helpers() -> int:
 
 
 class _Job(Generic[T]):
-    """A function, and what it returned or raised once `done`."""
+    """A function, and its result or error once `done`."""
 
     def __init__(self, work: Callable[[], T]):
         self.work = work
@@ -84,7 +84,7 @@ class BackgroundThread:
         self._is_over = False
 
     def begin(self, work: Callable[[], T]) -> Callable[[], T]:
-        """A function that waits for the result of `work()`, and raises what that raised."""
+        """A function that waits for the result of `work()`, and raises its error."""
         if self._thread is None:
             self._thread = threading.Thread(
                 target=contextvars.copy_context().run,

@@ -109,7 +109,7 @@ class Kernel:
         return actions(self.ast, self.target)
 
     def hand_coded_optimizations(self) -> Kernel:
-        """Apply what the heuristic finds good."""
+        """Apply the heuristic's Opts."""
         return self.apply_opts(heuristic(self.ast, self.target))
 
     def linearize(self) -> list[UOp]:
@@ -130,7 +130,7 @@ class Kernel:
 def _described(
     target: Target | str | None, renderer: Renderer | None
 ) -> tuple[Target, Callable[[str, Sequence[UOp]], str] | None]:
-    """The target, and what writes the source."""
+    """The target, and the renderer of the source."""
     if isinstance(target, str):
         described = Device.describe(target, NullRuntime())
         return described.target, renderer.render if renderer is not None else described.render

@@ -142,7 +142,7 @@ def _make_with(
     *,
     is_short: bool,
 ) -> None:
-    """Add to `found` what the helpers, and this thread meanwhile, make of `missing`."""
+    """Add to `found` those of `missing` that the helpers, and this thread meanwhile, make."""
     jobs = [Job(key, ast, backend.name, is_short) for key, (ast, backend) in missing.items()]
 
     def here(job: Job) -> CompiledKernel:

@@ -52,7 +52,7 @@ class CompiledKernel:
             sizes.
         costs: operations and bytes where these are for a launch to say (`ir.lengths`).
         blocks: the global size where that is for a launch to say (`engine.program.blocks`).
-        binary: what the device loads.
+        binary: the compiled code that the device loads.
         graph: where it has a tile of two axes, the graph that it was made of, as text: a capture
             may have operands copied beforehand (engine.build.prepacked_weights), and one in a short
             shape may be made again in its best one.

@@ -1,4 +1,4 @@
-"""Operands packed beforehand: what a capture asks for whose weights stay as they are.
+"""Operands packed beforehand, for captures whose weights stay as they are.
 
 A kernel that packs an operand does so at each launch. For operands that are `given`, known to be
 the same from launch to launch, there is another kernel, which reads them as packed before, and for

@@ -49,9 +49,7 @@ _WORTH_STARTING, _WORTH_SHARING = 8, 2
 
 
 class _SharedJobs:
-    """The jobs of one plan: those not taken yet, how many each helper has, and what
-    was made.
-    """
+    """The jobs of one plan: those not taken yet, the number of each helper, and the results."""
 
     def __init__(self, jobs: Sequence[Job] = ()) -> None:
         # The longest first, so that the last ones end at nearly the same time: jobs by their size,
@@ -136,7 +134,7 @@ class _SharedJobs:
             self._changed.wait_for(is_over, _PATIENCE_BEHIND_S)
 
     def late(self, patience_s: float = _PATIENCE_S) -> list[Helper]:
-        """The helpers that have not given what they took, after some patience."""
+        """The helpers that have not given their results after some patience."""
 
         def left() -> list[Helper]:
             return [helper for helper, count in self._outstanding.items() if count]
@@ -147,7 +145,7 @@ class _SharedJobs:
 
 
 class Helper:
-    """A process that makes kernels, and the thread that gives it jobs and takes what it made. It
+    """A process that makes kernels, and the thread that gives it jobs and takes the results. It
     rehearses if there is time before the first job (engine.build.rehearsal). One that `is_behind`
     works in the background, and leaves the cores to others.
 
@@ -274,9 +272,9 @@ class Helpers:
         here: Callable[[Job], CompiledKernel],
         tell: Callable[[int], None] = lambda done: None,
     ) -> dict[str, CompiledKernel]:
-        """By key, what the helpers made, what they had begun before, and what `here` made of the
-        jobs meanwhile, by the switches that hold now; jobs that are missing were lost with a
-        helper. `tell` is told how many are done.
+        """Results by key, of the helpers, of jobs begun before, and of `here` for the jobs
+        meanwhile, under the present switches; jobs that are missing were lost with a helper. `tell`
+        is told how many are done.
 
         Raises what `here` raises.
         """

@@ -1,1 +1,1 @@
-"""From a kernel graph to a program, and what it costs."""
+"""From a kernel graph to a program, and its cost."""

@@ -2,8 +2,8 @@
 nothing.
 
 An operation counts once per iteration of the loops that it stands in. Memory counts once per
-distinct element: what a load or a store can reach, by the ranges in its index. So few
-rows of a long table cost what these rows do.
+distinct element that a load or a store can reach, by the ranges in its index. So few rows of a long
+table cost as much as these rows.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def estimate_lengths(ast: UOp) -> tuple[Terms, Terms] | None:
 
 
 def _count(ast: UOp, extent: Callable[[UOp], sint]) -> tuple[Any, Any]:
-    """(operations, bytes), with `extent` for what a loop's size counts as."""
+    """(operations, bytes), with `extent` for the iterations that a loop counts as."""
     ops: Any = 0
     reach: dict[UOp, Any] = {}
     nodes = ast.toposort()

@@ -1,4 +1,4 @@
-"""Fields of JSON, each with the type and the range that it must have: what the disk cache holds is
+"""Fields of JSON, each with the type and the range that it must have: entries of the disk cache are
 data that may be damaged in ways that a checksum does not see, as by a program of another version.
 
 All functions raise ValueError for another value than they are asked for.

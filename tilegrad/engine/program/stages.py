@@ -136,7 +136,7 @@ def _choices(started: UOp, target: Target, opts: Sequence[Opt] | None) -> Iterat
 
 
 def _forget(entry: PassRecord | None) -> None:
-    """Take what was too long, and never runs, from the record of a kernel."""
+    """Take nodes that were too long, and never run, from the record of a kernel."""
     record = trace.get()
     if record is None or entry is None:
         return

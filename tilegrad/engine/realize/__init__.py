@@ -1,1 +1,1 @@
-"""From requested nodes to a plan: what is known, what equal graphs share, what changes."""
+"""From requested nodes to a plan: known values, shared signatures, changing sizes and numbers."""

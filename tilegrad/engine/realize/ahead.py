@@ -3,7 +3,7 @@
 A process whose kernels are not compiled yet has a helper (engine.build.workers) that waits for the
 first plan: until the backward pass and the optimizer have made their nodes, and until the schedule
 has the first product. By `backward()` the forward pass is known. Most of its products are kernels
-of the step as well, letter by letter; what is made in vain costs an idle core.
+of the step as well, letter by letter; others cost an idle core.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 A `Binding` names nodes by their numbers in a `Request`. It holds no memory and no graph, so that
 one binding serves every request of the same signature.
 
-Here a graph becomes what is planned:
+Here a graph becomes one that can be planned:
 
 * A value computed before is replaced by its memory.
 * A view of memory that is about to change is copied, and so is the value of an assignment that
@@ -209,8 +209,8 @@ def constants_of(request: Request) -> tuple[Hashable, ...]:
 
 
 _Key = tuple[Config, str, bool, tuple[Any, ...], tuple[int, ...]]
-# By the switches, the default device, and what the requests share. A key is long, and its hash is
-# computed anew each time: so a use is a number in the entry, and not an order of the table.
+# By the switches, the default device, and the shared part of the requests. A key is long, and its
+# hash is computed anew each time: so a use is a number in the entry, and not an order of the table.
 _bindings: dict[_Key, Bindings] = {}
 _uses = itertools.count(1)
 _lock = held_at_fork(threading.Lock(), 30)
@@ -362,7 +362,7 @@ def _known_of(now: Sequence[UOp], at: Mapping[UOp, int]) -> tuple[tuple[int, int
     """The numbers of the nodes whose values a run leaves, with the positions of these.
 
     A write to a slice is part of the graph of the memory, which would hold itself if the write were
-    remembered: that it has run is known by what it left.
+    remembered: its result tells that it has run.
     """
     of_slices = {node.src[1] for node in now if node.op is Ops.AFTER}
     return tuple(

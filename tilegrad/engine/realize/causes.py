@@ -1,4 +1,4 @@
-"""Why a graph is planned anew: what `DEBUG=1` prints beside the plans that came before.
+"""Why a graph is planned anew: the line of `DEBUG=1` beside the plans that came before.
 
     plan 4, as plan 3 but for a size: 32 became 33  x @ w  train.py:12
 

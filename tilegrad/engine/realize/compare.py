@@ -89,7 +89,7 @@ class Expected:
                 )
 
     def _rounding_of(self, position: int, wanted: Buffer) -> float:
-        """How far a value may be from what is `wanted` by rounding alone."""
+        """How far a value may be from the `wanted` one by rounding alone."""
         chance, most = random.Random(1), 0.0
         with _unseen():
             for _ in range(_DRAWS):
@@ -141,7 +141,7 @@ def _floats(buffer: Buffer) -> Any:
 
 
 def _difference(found: Buffer, wanted: Buffer, allowed: float = 0.0) -> str | None:
-    """The difference of `found` from `wanted`, beyond rounding and what is `allowed`; else none."""
+    """The difference of `found` from `wanted`, beyond rounding and the `allowed` one; else none."""
     if found.size != wanted.size:
         return f"{found.size} elements instead of {wanted.size}"
     if found.dtype not in _CASTS:

@@ -1,9 +1,9 @@
 """Computed values, by node: a graph is never run twice, as long as the node that was run lives.
 
-A capture must see every step that its results depend on. So while one records, only what it
-computed itself counts, and what a replay may rely on as it is: an assignment that has run (its
-target is memory), host memory that was copied to a device (a leaf of the host is one value for
-ever), and what can no longer be computed, as memory below was overwritten.
+A capture must see every step that its results depend on. So while one records, only its own
+computed values count, and those that a replay may rely on as they are: an assignment that has run
+(its target is memory), host memory that was copied to a device (a leaf of the host is one value for
+ever), and values that can no longer be computed, as memory below was overwritten.
 """
 
 from __future__ import annotations

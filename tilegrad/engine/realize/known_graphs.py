@@ -73,9 +73,9 @@ class KnownGraph:
         leaves, constants: the numbers of its memory, and of constants that are one node.
         is_inside: of each node, whether it is neither memory, nor a move of it, nor constant.
         varying: the numbers that the code takes for variables; all others are constant.
-        bindings: by the roots and the numbers that are needed later, what runs.
+        bindings: by the roots and the numbers that are needed later, the binding that runs.
         short: the short way of its root, if there is one (`short_runs`).
-        notes: what others know of it.
+        notes: facts that other modules know of it.
     """
 
     __slots__ = (
@@ -103,14 +103,15 @@ class KnownGraph:
         self.notes: dict[Any, Any] = {}
         self.match = match
         self.config: Config = current_config()
-        # Memory says where to compute; what comes of no memory is computed on the default device.
+        # Memory says where to compute; values without memory below are computed on the default
+        # device.
         has_copies = any(node.op is Ops.COPY for node in request.nodes)
         is_placed = len(roots) == 1 and self.leaves and not has_copies
         self.default = None if is_placed else Device.DEFAULT
 
 
 _Key = tuple[Any, ...]
-# By the number of roots and what the first one is.
+# By the number of roots, and the op, dtype and shape of the first one.
 _known: Recent[_Key, tuple[KnownGraph, ...]] = Recent(lambda: _MOST)
 
 
@@ -118,7 +119,7 @@ class KnownRequest(Request):
     """A request that code has found.
 
     Attributes:
-        graph: what the code was written for.
+        graph: the graph that the code was written for.
         watched: the nodes that tensors alive may be, but for roots and memory; `aliases` are those
             that were computed before, with the numbers of their memory.
     """
@@ -301,7 +302,7 @@ def known_request(roots: Sequence[UOp], stored: Stored) -> KnownRequest | None:
 
 
 def _compare(made: KnownRequest, roots: Sequence[UOp], stored: Stored) -> None:
-    """Hold what code has found to what a walk finds."""
+    """Compare the code's result with that of a walk."""
     walked = Request(stored)
     walked.want(roots)
     if (

@@ -19,9 +19,9 @@ _WRITTEN = (Ops.ASSIGN, Ops.AFTER)
 def from_later_versions(
     roots: Sequence[UOp], stand_in: Callable[[UOp, UOp], UOp] = lambda memory, view: memory
 ) -> list[UOp]:
-    """`roots`, where slices of memory as it was once are read from what it holds now, if no write
-    since then has touched them. `stand_in(memory, view)` is put in place of a view, whose value is
-    in `memory`.
+    """`roots`, where slices of an earlier version of memory are read from the present one, if no
+    write since then has touched them. `stand_in(memory, view)` is put in place of a view, whose
+    value is in `memory`.
     """
     if not are_noted():
         return list(roots)
@@ -29,7 +29,7 @@ def from_later_versions(
 
     def is_known(node: UOp) -> bool:
         if _is_known(node):
-            # It is known by what it was computed from, which stays as it was.
+            # It is known by its operands, which stay as they were.
             found[node] = node
         return node in found
 

@@ -88,7 +88,7 @@ class _Version(NamedTuple):
     number: int
 
 
-# By version of some memory, what was written to it by the run that overwrote it.
+# By version of some memory, the writes of the run that overwrote it.
 _later: weakref.WeakKeyDictionary[UOp, _Version] = weakref.WeakKeyDictionary()
 # The last of each memory.
 _last: weakref.WeakKeyDictionary[Buffer, _Writes] = weakref.WeakKeyDictionary()
@@ -109,7 +109,7 @@ def are_noted() -> bool:
 
 def _note(versions: Sequence[UOp], targets: Sequence[UOp], fresh: UOp) -> None:
     """Note that a run has made `versions` of some memory, each by a write to one of `targets`,
-    slices of the version before, and left `fresh`. The first of `versions` is what there was.
+    slices of the version before, and left `fresh`. The first of `versions` is the memory before.
     """
     sizes = _shape_below(targets[-1])
     if not all(isinstance(size, int) for size in sizes):
@@ -126,7 +126,7 @@ def _note(versions: Sequence[UOp], targets: Sequence[UOp], fresh: UOp) -> None:
     for number, each in enumerate(versions[:-1]):
         _later[each] = _Version(writes, number)
         if each.op is Ops.ASSIGN and below_reshapes(each.src[0]).op is Ops.BUFFER:
-            # All of it was written: a gradient knows what there was as the value. A constant is
+            # All of it was written: a gradient knows the earlier memory as the value. A constant is
             # never lost, and lives for ever.
             if not each.src[1].is_constant:
                 _later[each.src[1]] = _Version(writes, number)
@@ -156,7 +156,9 @@ def _moves_to(view: UOp, sizes: tuple[int, ...]) -> list[Move] | None:
 
 
 def note_slice_writes(request: Request, written: Mapping[int, UOp]) -> None:
-    """Note what the run of `request` wrote to slices of memory, whose leaves are `written` now."""
+    """Note the writes of the run of `request` to slices of memory, whose leaves are `written`
+    now.
+    """
     if not _are_wanted:
         return
     nodes, versions_of = request.nodes, request.versions

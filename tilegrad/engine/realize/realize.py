@@ -95,13 +95,13 @@ class Others:
     """Values beside the requested ones that a run has to know: none, unless a subclass has some."""
 
     def standing_on(self, memory: Collection[UOp], request: Request) -> Iterable[UOp]:
-        """Nodes of live tensors, among them all that may need what is in `memory`, which a run of
-        `request` is about to overwrite.
+        """Nodes of live tensors, among them all that may need the present value of `memory`, which
+        a run of `request` is about to overwrite.
         """
         return ()
 
     def beside(self) -> Iterable[UOp]:
-        """Nodes that will be asked for soon; the run stores what they share with it."""
+        """Nodes that will be asked for soon; the run stores the values that they share with it."""
         return ()
 
     def retained(self, request: Request) -> Iterable[UOp]:
@@ -127,8 +127,8 @@ _NOTHING = Others()
 def realize(
     roots: Sequence[UOp], variables: Mapping[UOp, int], others: Others = _NOTHING
 ) -> list[UOp]:
-    """For each root, [movement of] a BUFFER that holds its value; what is not yet computed runs
-    now, in one schedule. `variables` has the value of every symbolic variable in the roots' graphs.
+    """For each root, [movement of] a BUFFER that holds its value; values not yet computed run now,
+    in one schedule. `variables` has the value of every symbolic variable in the roots' graphs.
     """
     record = current_recording()
     tracer = sys.gettrace()
@@ -304,8 +304,8 @@ def _binding_of(request: Request, todo: Sequence[UOp], walked: int) -> Binding:
 
 
 def _request_of(todo: list[UOp], others: Others) -> tuple[Request, list[UOp], int]:
-    """The request for `todo`, and all that it asks for: `todo`, what needs an old value that is
-    overwritten, and what `others` want stored; and how many nodes there are for `todo`.
+    """The request for `todo`, and all that it asks for: `todo`, values that need overwritten
+    memory, and those that `others` want stored; and the number of nodes for `todo`.
     """
     request: Request | None = None
     if current_recording() is None and not current_config().NOOPT:
@@ -357,7 +357,7 @@ def _launch(binding: Binding, request: Request, values: Mapping[str, int]) -> li
 
 def _memory_after(binding: Binding, request: Request, outputs: Sequence[Buffer]) -> list[UOp]:
     """[Movement of] the leaves that hold the values of a binding after its run."""
-    # All targets first: an assignment to what another one wrote must find the leaf that both
+    # All targets first: an assignment to memory that another one wrote must find the leaf that both
     # overwrite.
     written = {number: overwrite(request.nodes[number]) for number in binding.targets}
     if written:
@@ -375,8 +375,8 @@ def _memory_after(binding: Binding, request: Request, outputs: Sequence[Buffer])
 
 
 def _needed_later(request: Request, others: Others) -> tuple[int, ...]:
-    """The numbers of nodes of a graph that is about to run which other graphs use as well: of
-    values that these need next, what is stored anyway is not computed again.
+    """The numbers of nodes of a graph that is about to run which other graphs use as well: stored
+    values that these need next are not computed again.
     """
     nodes = request.nodes
     if len(nodes) < _SMALL:
@@ -453,8 +453,8 @@ def _readers(request: Request, live: Iterable[UOp], todo: set[UOp]) -> list[UOp]
 
 
 def _needing(request: Request, targets: Collection[int], todo: Collection[UOp]) -> set[int]:
-    """The numbers of nodes whose values depend on what the memory `targets` holds before the run,
-    and will not be known after it: the run computes `todo`, and assignments are their outcome.
+    """The numbers of nodes whose values depend on the memory `targets` before the run, and will not
+    be known after it: the run computes `todo`, and assignments are their outcome.
     """
     nodes, numbers = request.nodes, request.numbers
     # Values that one assignment wrote and another overwrites in this very run.

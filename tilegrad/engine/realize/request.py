@@ -1,8 +1,8 @@
 """The request of a run, found in one walk: the graph with numbers for its nodes, and its signature.
 
-Equal graphs over other memory share the signature, and what a run does follows from it
-(`bindings` beside this file). So a graph whose signature has run before is not made again, not even
-the graph in which memory stands for computed values: its nodes are found here by number.
+Equal graphs over other memory share the signature, and the run follows from it (`bindings` beside
+this file). So a graph whose signature has run before is not made again, not even the graph in which
+memory stands for computed values: its nodes are found here by number.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ class Request:
         roots: the numbers of the requested nodes.
         assigns: the numbers of assignments, and `versions` those of memory that they leave.
         slices: the numbers of slices of memory whose offsets are integers.
-        needed_later: the numbers of nodes that other graphs use as well: what its plan stores
-            anyway and they can be computed from is a result too.
+        needed_later: the numbers of nodes that other graphs use as well: values that the plan
+            stores anyway, and that these can be computed from, are results too.
         lengths: the values of the lengths of the plan that computes it (`ir.lengths`).
         comes_again: of such a plan, counts a run that does not ask for its binding; False where the
             sizes are to have a plan of their own.
@@ -79,7 +79,7 @@ class Request:
         self._arguments: dict[Any, int] = {}
         self._signature: list[Any] = []
         self._views: set[int] = set()
-        # By assignments, and what memory is after them.
+        # By assignments, the memory after them.
         self._targets: dict[int, int] = {}
 
     def __contains__(self, node: UOp) -> bool:

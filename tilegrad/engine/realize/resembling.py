@@ -1,12 +1,12 @@
 """Sizes of a new kind of graph at another length, told by a kind that resembles it.
 
-The first steps of a loop are several kinds of graph: constants become memory, what was computed is
-kept. If sizes changed in one of them, so they will in the next. So a graph of a new kind is laid
+The first steps of a loop are several kinds of graph: constants become memory, computed values are
+stored. If sizes changed in one of them, so they will in the next. So a graph of a new kind is laid
 over one whose sizes are explained (`unknowns` beside this file), from the results down. Nodes that
-agree have the sizes that the other one has at some other value of its unknowns; what a node that
-has no partner would have follows from its users. The outcome stands for a graph that was seen at
-another length. As every explanation it is checked to be a graph at all lengths, and compared with
-each graph that comes.
+agree have the sizes that the other one has at some other value of its unknowns; the sizes of a node
+without a partner follow from its users. The outcome stands for a graph that was seen at another
+length. As every explanation it is checked to be a graph at all lengths, and compared with each
+graph that comes.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _FURTHER, _APART = 5, 4
 _UNEXPLAINED = 7919
 # The share of nodes with partners from which graphs resemble each other.
 _ENOUGH = 0.75
-# In a row, how many sizes there are or what else counts, and the sources.
+# In a row, the number of sizes or another fact that counts, and the sources.
 _COUNT, _SOURCES = 2, 3
 
 
@@ -120,7 +120,7 @@ class _OtherSizes:
         self.shapes: dict[int, Shape] = {}
 
     def _unknowns(self) -> list[int]:
-        """The unknowns at hand: what most sizes say that are one."""
+        """The unknowns at hand: the values that most sizes give for them."""
         explained = self.known.explained
         votes: list[Counter[int]] = [Counter() for _ in explained.high]
         single = [poly.unknown(number) for number in range(len(votes))]

@@ -1,9 +1,9 @@
-"""Plans for a range of sizes: what a graph gets that comes with one size after the other.
+"""Plans for a range of sizes, for a graph that comes with one size after the other.
 
 The first graph of a kind is planned with its sizes, as these make the best kernels. When it comes
-with others, what these are of each other is looked for (`unknowns` beside this file), and one plan
-with variables for them serves all further sizes: the third plan at most, of a range that is longer
-than that before. A size that keeps coming has a plan of its own again.
+with others, relations between these are looked for (`unknowns` beside this file), and one plan with
+variables for them serves all further sizes: the third plan at most, of a range that is longer than
+that before. A size that keeps coming has a plan of its own again.
 """
 
 from __future__ import annotations
@@ -125,8 +125,8 @@ def binding_for_sizes(request: Request) -> Binding | None:
 
 
 def _note_resembling(family: _Family, request: Request, signature: tuple[Any, ...]) -> None:
-    """Note of a new family what its graph would be at other sizes, if it resembles one whose sizes
-    are explained.
+    """For a new family, note its graph at other sizes, if it resembles one whose sizes are
+    explained.
     """
     for known in reversed(_explained_last.values()):
         sizes = sizes_elsewhere(request, signature, known)
@@ -200,8 +200,8 @@ def _explained(family: _Family, request: Request, sizes: Sizes) -> list[int] | N
     elif family.explained is not None:
         family.guesses += 1
     reach = _REACHES[min(family.reach, len(_REACHES) - 1)]
-    # The first graphs may be others by chance: those of a loop's first steps, or what a kind that
-    # resembles it has made believe.
+    # The first graphs may be others by chance: those of a loop's first steps, or guesses from a
+    # kind that resembles it.
     found = values = None
     while others and values is None:
         found = explain(request, [*[graph for graph, _ in others], sizes], reach)

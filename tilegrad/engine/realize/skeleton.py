@@ -1,4 +1,4 @@
-"""A request without its sizes: what graphs share that differ in lengths only.
+"""A request without its sizes: the common part of graphs that differ in lengths only.
 
 The sizes stand in arguments: of memory, of draws, of movement ops, of loops, whose steps are as
 many as the rows that they go over, and integers as constants, which often are sizes. They are taken

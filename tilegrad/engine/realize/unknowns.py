@@ -4,9 +4,9 @@ Each size has one number in each graph. A size with the same number in all of th
 smallest of the others are unknowns, and the rest is explained by these: 12 and 20 beside 3 and 5
 are four times the unknown, 4 and 6 are the unknown plus one. Two numbers prove little, so an
 explanation is used under two conditions. The graph must be a graph whatever the unknowns are:
-operands of one shape, as many elements after a RESHAPE as before. And of each further graph all
-sizes are compared with what the explanation says (`Explained.values`). So a wrong guess costs a
-plan, never a value.
+operands of one shape, as many elements after a RESHAPE as before. All sizes of each further graph
+are compared with the explanation (`Explained.values`). So a wrong guess costs a plan, never a
+value.
 """
 
 from __future__ import annotations
@@ -59,10 +59,10 @@ class Explained:
     """The sizes of a graph as polynomials of unknowns.
 
     Attributes:
-        sizes: of each size of the graph what it is; None for the offset of a slice of memory
-            that may be anywhere (`ir.slices`), and for a number that is a variable of the launches.
+        sizes: the formula of each size of the graph; None for the offset of a slice of memory that
+            may be anywhere (`ir.slices`), and for a number that is a variable of the launches.
         shapes: the shape of each node.
-        low, high: between what the unknowns may be.
+        low, high: the bounds of the unknowns.
         defined: for each unknown, a size that is this unknown.
         paddings: of slices whose sources are padded, by how much along each axis.
     """
@@ -117,7 +117,7 @@ class Explained:
 
 def explain(request: Request, graphs: Sequence[Sizes], reach: int) -> Explained | None:
     """How the sizes of `graphs` follow from each other; None if that is not found. The last graph
-    is `request`. Unknowns may be up to `reach`, or four times what was seen, as far as the graph
+    is `request`. Unknowns may be up to `reach`, or four times the largest seen, as far as the graph
     allows.
     """
     for is_loose in (False, True):
@@ -161,7 +161,7 @@ class _Solver:
                 return self._bounded()
         raise _NoGraph
 
-    # what sizes are of each other
+    # relations between sizes
 
     def _explain_all(self) -> None:
         memory: list[int] = []
@@ -367,7 +367,7 @@ class _Solver:
             if self.seen[one:end] != self.seen[two : two + end - one]:
                 raise _NoGraph
 
-    # between what the unknowns may be
+    # bounds of the unknowns
 
     def _bounded(self) -> Explained:
         used = sorted(set().union(*[poly.unknowns(size) for size in self.known.values()], set()))
@@ -414,8 +414,8 @@ class _Solver:
         return found
 
     def _not_negative(self) -> list[Polynomial]:
-        """The elements before and behind a slice, amounts of padding, and sizes less 1, as what is
-        empty has no memory; if they vary.
+        """Numbers that must not be negative, if they vary: the elements before and behind a slice,
+        amounts of padding, and sizes less 1, as an empty value has no memory.
         """
         found: dict[tuple[tuple[tuple[int, ...], int], ...], Polynomial] = {}
 

@@ -1,1 +1,1 @@
-"""Running a plan: memory, launches, and what is reported of them."""
+"""Running a plan: memory, launches, and reports of them."""

@@ -27,14 +27,14 @@ _MOST_LENGTHS = 64
 
 class ReadyByLengths:
     """A plan with loops whose lengths a launch says, ready at those that came last. `backend` is
-    what the device was then.
+    that of the device at the time.
     """
 
     __slots__ = ("_known", "_lengths", "_load", "_plan", "_steps", "backend")
 
     def __init__(self, plan: Plan, lengths: Sequence[Terms], backend: Backend, load: Load):
         self.backend = backend
-        # A plan has what is made ready of it.
+        # A plan has its ready forms.
         self._plan, self._lengths, self._load = weakref.ref(plan), lengths, load
         self._known: Bounded[tuple[int, ...], Ready] = Bounded(_MOST_LENGTHS)
         self._steps = plan.steps

@@ -1,7 +1,7 @@
 """Which memory is behind a BUFFER leaf. It lives as long as the node does.
 
 A buffer that is assigned to keeps its memory and gets a new leaf: so a node of the graph means one
-value for ever, and what was computed from the old value is never taken for the new one.
+value for ever, and values computed from the old one are never taken for the new one.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ _tables: list[dict[int, Any]] = []
 
 
 def by_slot() -> dict[int, Any]:
-    """A table by slot for what is known of leaves: an entry goes with its leaf."""
+    """A table by slot for facts about leaves: an entry goes with its leaf."""
     made: dict[int, Any] = {}
     _tables.append(made)
     return made

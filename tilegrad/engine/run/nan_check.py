@@ -25,7 +25,7 @@ _WIDE = {dtypes.float32: "f", dtypes.float64: "d"}
 
 class LaunchWatch:
     """One launch of a kernel on `buffers`, about to be; those of them that are `new` hold nothing
-    yet, and get zeros, lest what others left there is taken for its work.
+    yet, and get zeros, lest remains of other values are taken for its work.
     """
 
     def __init__(self, buffers: Sequence[Buffer], new: Iterable[Buffer]):

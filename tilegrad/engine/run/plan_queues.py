@@ -14,7 +14,7 @@ __all__ = ["in_order", "queues_of"]
 
 def in_order(plan: Plan) -> Iterator[Step]:
     """The steps in the order in which they run. Between those of several devices the host waits
-    where one device needs what another has done.
+    where one device needs a result of another.
     """
     if not plan.order:
         plan.order.append(_order(plan))

@@ -57,8 +57,8 @@ class ByteRange(NamedTuple):
 
 
 class Job(NamedTuple):
-    """A step as a queue sees it: where it runs, what it writes and reads, and for a copy from
-    another device which one that is.
+    """A step as a queue sees it: its device, its writes and reads, and for a copy from another
+    device, which one.
     """
 
     device: str

@@ -1,6 +1,6 @@
 """Plans made ready: where all steps are kernels of one device that takes several launches in one
-call, a run takes memory, copies what comes from the host, gathers addresses, and makes that call.
-Once the plan has run a few times, a function is written that does this (`ready_code`).
+call, a run takes memory, copies data of the host, gathers addresses, and makes that call. Once the
+plan has run a few times, a function is written that does this (`ready_code`).
 
 Memory and costs of a plan for a range of sizes are worked out for each run. Nothing is decided here
 that `run` beside this file does not decide: who wants to see each step (a capture, `DEBUG=2`,
@@ -127,7 +127,7 @@ class _BlockSizes:
 
 
 class Ready:
-    """A plan on one device. `backend` is what the device was then."""
+    """A plan on one device. `backend` is that of the device at the time."""
 
     __slots__ = (
         "_allocator", "_calls", "_copies", "_costs", "_costs_at", "_count", "_first", "_fixed",
@@ -147,7 +147,7 @@ class Ready:
         # The values of variables at which loops have their lengths.
         self._lengths = lengths
         self._allocator = backend.allocator
-        # A plan has what is made ready of it.
+        # A plan has its ready forms.
         self._plan, self._load = weakref.ref(plan), load
         kernels = [each.kernel for each in launches]
         self._count = len(kernels)
@@ -209,7 +209,7 @@ class Ready:
             for position, memory in numbered
             if memory.source is None and memory.offset is None and memory.slot is None
         ]
-        # Results first, by position, then what only this run needs.
+        # Results first, by position, then memory of this run alone.
         given = {position for position in plan.outputs if plan.buffers[position].source is None}
         own.sort(key=lambda each: each[0] not in given)
         slots: dict[int, list[tuple[int, PlannedMemory]]] = {}
@@ -351,7 +351,7 @@ class Ready:
         handles: Sequence[Any],
         variables: Mapping[str, int],
     ) -> None:
-        """Copy what the host gives, and run the kernels."""
+        """Copy data of the host, and run the kernels."""
         if self._copies:
             table = self._table(inputs, handles)
             for position, source, nbytes in self._copies:
@@ -400,7 +400,7 @@ class Ready:
         return handles
 
     def _copy(self, target: Any, source: Buffer, nbytes: int) -> None:
-        """Copy what the host gives."""
+        """Copy data of the host."""
         runtime = self.backend.runtime
         start = time.perf_counter()
         if not runtime.transfer(target, source.handle, source.allocator.runtime, nbytes):

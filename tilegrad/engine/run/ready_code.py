@@ -165,7 +165,7 @@ class _RunWriter(FlatCode):
         add(f" counters.global_ops += {ops}; counters.global_mem += {mem}")
 
     def give_back(self, text: RunText, *, is_small: bool) -> None:
-        """Give back what only this run needed."""
+        """Give back memory of this run alone."""
         add = self.lines.append
         temporary = range(text.result_count, text.block_count)
         for number in temporary:

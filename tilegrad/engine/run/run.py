@@ -77,8 +77,8 @@ class Launch(NamedTuple):
 class Recording(list[Launch]):
     """The steps of a block, in order.
 
-    A capture asks for two things more. Steps that make what was computed before the block are
-    missing from the record, so with `known` only what the block computed itself counts as computed
+    A capture asks for two things more. Steps that made values before the block are missing from the
+    record, so with `known` only the block's own values count as computed
     (engine.realize.computed_nodes). And `on_read` is called before a value is read by the host, as
     a replay would not read it.
     """
@@ -122,8 +122,8 @@ timer_of_thread = _timer.get
 
 
 def is_for_replays() -> bool:
-    """Whether a capture will replay what this thread runs: its kernels are the best from the first
-    call on.
+    """Whether a capture will replay the runs of this thread: its kernels are the best from the
+    first call on.
     """
     record = _recorder.get()
     return record is not None and record.is_of_capture
@@ -179,7 +179,7 @@ def run_plan(
     """Run a plan on `inputs` (by number) and give the buffers of its results. `origin_of` gives the
     user's calls behind a step, `nodes` are the graph's in order, for its Python functions.
 
-    Raises what a step raises, with the user's line. A plan that `is_writing` to its inputs takes
+    Raises the error of a step, with the user's line. A plan that `is_writing` to its inputs takes
     all memory before it begins, so that where there is too little nothing is half written.
     """
     if is_for_replays():
@@ -196,7 +196,7 @@ def run_plan(
                 raise
         except NoRoomError as found:
             first = next(step for step in plan.steps if found.position in step.buffers)
-            # Its traceback would keep what was taken.
+            # Its traceback would keep the memory taken.
             refused = located(found.error.with_traceback(None), origin_of(first))
         if refused is not None:
             try:
@@ -209,7 +209,7 @@ def run_plan(
     table = _table(plan, inputs, blocks, variables)
     failure = _run_steps(plan, table, variables, origin_of, is_writing, nodes)
     if failure is not None:
-        # The traceback keeps this frame: what the run took goes back now. And the frame must not
+        # The traceback keeps this frame: memory of the run is released now. And the frame must not
         # keep the traceback, or the user's tensors in it would live until garbage is collected.
         table.clear()
         blocks.clear()
@@ -279,7 +279,7 @@ def _run_loop(
     variables: Mapping[str, int],
     origin_of: Callable[[Step], tuple[Entry, ...]],
 ) -> TilegradError | None:
-    """Run a loop on its buffers; what a step raises is given back."""
+    """Run a loop on its buffers; an error of a step is given back."""
     buffers = [outer[number] for number in step.buffers]
     for buffer in buffers:
         _ = buffer.handle
@@ -306,7 +306,7 @@ def _run_steps(
     is_writing: bool,
     nodes: Sequence[UOp],
 ) -> TilegradError | None:
-    """Run the steps; what one raises is given back, so that no traceback holds their memory."""
+    """Run the steps; an error is given back, so that no traceback holds their memory."""
     record, switches = _recorder.get(), config.current()
     is_told = record is not None or switches.DEBUG >= 2
     is_checked = switches.CHECK >= 2

@@ -1,5 +1,5 @@
-"""The launches of a plan in order, those of its loops one iteration after the other, each with what
-it takes: where all of them are kernels whose dimensions are known.
+"""The launches of a plan in order, those of its loops one iteration after the other, each with its
+arguments: where all of them are kernels whose dimensions are known.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ Pick = int | str | Inside | FixedInteger
 
 
 class KernelLaunch(NamedTuple):
-    """A kernel, and what it takes."""
+    """A kernel, and its arguments."""
 
     device: str
     kernel: CompiledKernel

@@ -44,7 +44,7 @@ def index(root: UOp) -> None:
             if node.stored is not None:
                 stands_on(node, node.stored)
     except BaseException:
-        # Interrupted: what is indexed has all that it needs indexed, so none of these is.
+        # Interrupted: indexed nodes have all that they need indexed, so none of these is.
         for node in found:
             node.users = None
         raise
@@ -63,7 +63,7 @@ def stands_on(node: UOp, memory: UOp) -> None:
 
 
 def above(nodes: Iterable[UOp], stop: Callable[[UOp], bool] | None = None) -> list[UOp]:
-    """`nodes` and all indexed nodes that need them; what needs a `stop` node is not followed up."""
+    """`nodes` and all indexed nodes that need them; users of a `stop` node are not followed up."""
     found = dict.fromkeys(nodes)
     stack = list(found)
     while stack:

@@ -1,11 +1,11 @@
-"""Whether the runs of a plan wake other threads: by what they take with them and without.
+"""Whether the runs of a plan wake other threads: by their times with them and without.
 
 A thread that sleeps takes 100 microseconds to come, and one that watches where another library's
 threads do so too takes turns with these. How long a run takes is not known before: matrix products
 do a million operations in 15 microseconds. So some runs are timed alone, and where they end before
-a thread comes, that is it. Else as many are timed with threads, and the better way is taken; what
-decides is the median, as both have runs that something else came between. The trial is repeated
-after four times as many runs, so that no chance of the first ones lasts.
+a thread comes, that is it. Else as many are timed with threads, and the better way is taken, by the
+median, as both have runs that something else came between. The trial is repeated after four times
+as many runs, so that no chance of the first ones lasts.
 """
 
 from __future__ import annotations

@@ -102,8 +102,8 @@ class _Bench:
         return facts, backend.compile(source)
 
     def prepare(self, request: dict[str, Any], data: bytes) -> dict[str, Any]:
-        """Take memory, and find out what the kernel must compute. The default list is checked
-        against the plain kernel; where that would take too long, in part.
+        """Take memory, and compute the results that the kernel must give. The default list is
+        checked against the plain kernel; where that would take too long, in part.
         """
         backend, ast = self._device, self.ast
         variables = sorted({node.arg for node in nodes_of(ast, Ops.DEFINE_VAR)}, key=repr)
@@ -140,7 +140,9 @@ class _Bench:
         return {}
 
     def seconds(self, request: dict[str, Any], data: bytes) -> dict[str, Any]:
-        """Whether a candidate computes what is wanted; its time and that of a rival, in turns."""
+        """Whether a candidate computes the wanted values; its time and that of a rival, in
+        turns.
+        """
         assert self.trial is not None
         loaded = self._load(request, data)
         self.loaded[request["number"]] = loaded
@@ -254,8 +256,8 @@ def main() -> None:
         try:
             answer = handlers[request["do"]](request, data)
         except Exception as error:
-            # The reason travels to the parent, which leaves out what was refused and raises what is
-            # a defect.
+            # The reason travels to the parent, which leaves out refused candidates and raises
+            # defects.
             answer = {"error": f"{type(error).__name__}: {str(error)[:500]}"}
             if not isinstance(error, _EXPECTED):
                 answer["defect"] = "".join(traceback.format_exception(error))[-4000:]

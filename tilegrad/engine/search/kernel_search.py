@@ -3,8 +3,8 @@
 `BEAM=n` makes the pipeline ask here for the Opts of a kernel. A finding is kept twice. On disk
 beside compiled code, by the kernel, the target, the machine, the heuristic's list, the width and
 the strategy: where any of these changes, the search is made again. And, if `TILEGRAD_BEAM_FILE`
-names one, in a text file (optimize.findings), by kernel, target and machine only: what a user put
-there holds for any width, and without BEAM too, so that a program can ship what was found.
+    names one, in a text file (optimize.findings), by kernel, target and machine only: a user's
+    entry holds for any width, and without BEAM too, so that a program can ship its findings.
 
 Time of children is this machine's: builds run in all of them at once, launches in one while the
 others wait.
@@ -86,12 +86,12 @@ class InChildren(Measure):
         opening = {"do": "open", "ast": str(ast), "device": backend.name, "seed": _SEED}
         preparing = {"do": "prepare", "default": repr(list(default)), "seconds": _PREPARE_SECONDS}
         children.open(opening)
-        # One more process, so that what a wild kernel did to its memory cannot reach a compiler.
+        # One more process, so that a wild kernel's writes to its memory cannot reach a compiler.
         self._runner = Child([opening])
         try:
             found, _ = self._runner.call(preparing, seconds=_PREPARE_SECONDS)
         except BaseException:
-            # No process outlives what interrupts its search.
+            # No process outlives an interrupted search.
             self._runner.kill()
             raise
         if found["wrong"] is not None:
@@ -235,7 +235,7 @@ def compare(
     """Seconds of a kernel graph under several lists of Opts, launched in turns in a process of
     their own; empty for all where one of them cannot be built and run.
 
-    The first list stands for the default: the others must compute what it does.
+    The first list stands for the default: the others must compute the same.
     """
     with _measuring(ast, backend, lists[0]) as measure:
         built = measure.build([tuple(opts) for opts in lists])
@@ -290,8 +290,8 @@ def _processes() -> Children:
 
 
 def best_opts(ast: UOp, backend: Backend) -> Opts | None:
-    """The Opts for a kernel by what was found before, or by a search now if BEAM asks for one;
-    None where there are none, and the heuristic's hold.
+    """The Opts for a kernel from earlier findings, or from a search now if BEAM asks for one; None
+    where there are none, and the heuristic's hold.
     """
     if config.NOOPT:
         return None
