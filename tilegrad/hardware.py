@@ -188,7 +188,7 @@ def opencl_target(*, has_half: bool = True, has_double: bool = True) -> Target:
         memory_lanes=4,
         registers=64,
         warp_lanes=32,
-        # A guess: what the device is, only the runtime knows.
+        # A guess: only the runtime knows the device.
         busy_blocks=128,
         shared_bytes=32 << 10,
         has_locals=True,
@@ -202,10 +202,9 @@ def opencl_target(*, has_half: bool = True, has_double: bool = True) -> Target:
 
 
 def opencl_processor(described: Target, threads: int, vector_bytes: int = 32) -> Target:
-    """A processor through OpenCL; `described` is what the driver reports. A block shares only what
-    the cache holds anyway, and a barrier makes loops over lanes of the rest of a kernel.
-    So a work item runs loops over vectors, as on any processor, and each of its `threads` has one
-    of them.
+    """A processor through OpenCL; `described` is the driver's report. A block shares only what the
+    cache holds anyway, and a barrier makes loops over lanes of the rest of a kernel. So a work item
+    runs loops over vectors, as on any processor, and each of its `threads` has one of them.
     """
     return replace(
         described,
@@ -247,7 +246,7 @@ def webgpu_target(
         "WEBGPU",
         memory_lanes=4,
         registers=64,
-        # A guess, as below: what the adapter is, only the runtime knows.
+        # A guess, as below: only the runtime knows the adapter.
         warp_lanes=32,
         busy_blocks=128,
         shared_bytes=shared_bytes,
@@ -297,7 +296,7 @@ def _amd_gpu(kind: str, arch: str) -> Target:
 
 
 def amd_target(arch: str = "gfx1100") -> Target:
-    """An AMD GPU through LLVM: what it has no instruction for is computed, as on a processor.
+    """An AMD GPU through LLVM: ops without an instruction are computed, as on a processor.
 
     Raises DeviceError if there is no such architecture.
     """

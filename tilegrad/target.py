@@ -173,14 +173,15 @@ class Target:
     """Facts about hardware.
 
     Attributes:
-        name: what messages and cache keys call it.
+        name: its name in messages and cache keys.
         vector_bytes: bytes of one vector register; 0 where arithmetic is scalar.
         most_lanes: elements of a vector at most, where a language has no longer ones; 0: no limit.
         memory_lanes: elements that one load or store may move at most, for targets with scalar
             arithmetic.
         registers: vector registers.
         shared_bytes: shared memory of a block; 0 where there are no blocks.
-        most_shared_bytes: what a block may have at most, where its launch asks for it; 0: no more.
+        most_shared_bytes: the most shared memory of a block, where its launch asks for it; 0: no
+            more.
         reserved_bytes: shared memory that a multiprocessor takes for each block besides.
         multiprocessor_registers: registers that the lanes of a multiprocessor share.
         has_locals: whether a launch has blocks of lanes.
@@ -192,7 +193,7 @@ class Target:
             several; 0 where that is no limit.
         most_iterations: iterations of all loops of a lane together, where a driver leaves its loops
             after that number; 0 where that is no limit.
-        view_bytes: what the offset of a view into a buffer is a multiple of.
+        view_bytes: the divisor of the offset of a view into a buffer.
         threads: work items that run at once where a launch is split into chunks; 0 where it is not.
         cache_bytes: sizes of the caches from the nearest outward; the last is shared.
         cache_sets: sets of the nearest cache: lines that lie a multiple of as many lines apart

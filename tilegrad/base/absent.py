@@ -1,5 +1,5 @@
-"""Text of an AttributeError for a missing name: the nearest name that exists, or what to write
-instead.
+"""Text of an AttributeError for a missing name: the nearest name that exists, or the spelling to
+use.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ def _plain(name: str) -> str:
 def absent(
     what: str, name: str, known: Iterable[str], instead: Mapping[str, str] | None = None
 ) -> AttributeError:
-    """The error for attribute `name`, which `what` does not have: with what to write `instead`, or
-    the nearest name.
+    """The error for attribute `name`, which `what` does not have: with the spelling to use
+    `instead`, or the nearest name.
     """
     text = f"{what} has no attribute {name!r}"
     if instead and name in instead:
@@ -82,14 +82,14 @@ def refusing(module: str) -> Callable[[str], Any]:
 
 
 class _Package(ModuleType):
-    """A package that has the name of a function elsewhere: calling it says what to write."""
+    """A package that has the name of a function elsewhere: calling it gives the spelling to use."""
 
     def __call__(self, *args: object, **kwargs: object) -> NoReturn:
         raise TypeError(f"{self.__name__} is a package; write {vars(self)['_instead']}")
 
 
 def says_what_to_call(package: str, instead: str) -> None:
-    """Let a call of the package `package` name what is written `instead`.
+    """Let a call of the package `package` name the spelling `instead`.
 
     >>> import tilegrad.compile
     >>> tilegrad.compile(print)

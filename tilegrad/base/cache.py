@@ -4,13 +4,13 @@ An entry carries a checksum: a damaged one is a miss and is removed. Writes go t
 and are renamed, so that concurrent writers and a kill leave either the old entry or the new one. A
 folder that cannot be written, or a full disk, costs speed only: one warning, and the run goes on.
 
-Binaries are run as they are read, so what is read must be the user's own: a folder or file of
-another user, or that others can write, is left alone with one warning (`base.trust`). An entry is
-data: JSON, text, or the object code of a kernel. Nothing that Python would run is in it.
+Binaries are run as they are read, so the files must be the user's own: a folder or file of another
+user, or that others can write, is left alone with one warning (`base.trust`). An entry is data:
+JSON, text, or the object code of a kernel. Nothing that Python would run is in it.
 
 All entries together take at most CACHE_MEGABYTES. `_USAGE` is a sparse file as many bytes long as
 there are blocks in use: a writer appends to it, and the one that takes it past the limit counts
-anew and removes what was used longest ago.
+anew and removes the entries used longest ago.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ _VERSION = "2"
 _CHECK_BYTES = 16
 _USAGE, _UNFINISHED = ".usage", ".part-"
 _BLOCK = 4096
-# Writing an entry takes milliseconds: what is older was left by a writer that is gone.
+# Writing an entry takes milliseconds: older files were left by a writer that is gone.
 _LEFT_OVER_SECONDS = 600
 # The time of the last use is written down at most so often.
 _USE_SECONDS = 600
 _warned = False
-# Whether this process has looked for what others left, by cache folder.
+# Whether this process has looked for files that others left, by cache folder.
 _looked: set[Path] = set()
 
 
@@ -79,7 +79,7 @@ def _base() -> Path:
 
 
 def _path(table: str, key: str) -> Path | None:
-    """Where an entry is; None for what is no key, as a damaged plan may name."""
+    """The path of an entry; None for a key that is none, as a damaged plan may name."""
     if not (key.isascii() and key.isalnum()):
         return None
     return _base() / table / key[:1] / key[1:]
@@ -180,7 +180,9 @@ def _entries(base: Path) -> Iterator[tuple[float, int, str]]:
 
 
 def _shrink(base: Path, limit: int) -> int:
-    """Remove what was used longest ago, until an eighth of the limit is free; the blocks left."""
+    """Remove the entries used longest ago, until an eighth of the limit is free; the blocks
+    left.
+    """
     found = sorted(_entries(base))
     total = sum(blocks for _, blocks, _ in found)
     for _, blocks, path in found:
@@ -228,8 +230,8 @@ def usage() -> Usage:
 
 
 def clear() -> Usage:
-    """Remove every entry; what there was. Processes that run meanwhile compile again what they
-    look for.
+    """Remove every entry; gives the usage before. Processes that run meanwhile compile again the
+    kernels that they look for.
     """
     before = usage()
     for _, _, path in list(_entries(_base())):

@@ -268,7 +268,7 @@ def _is_near(key: str, name: str) -> bool:
 
 @dataclass(frozen=True)
 class Switch:
-    """One row of docs/switches.md: what sets a switch, its default, what it does."""
+    """One row of docs/switches.md: a switch's settings, default and effect."""
 
     name: str
     variables: tuple[str, ...]

@@ -443,7 +443,7 @@ def _round_float(value: float, dtype: DType) -> float:
             return nearest
         (bits,) = struct.unpack("<I", struct.pack("<f", nearest))
         if nearest != value:
-            # Rounded to odd, so that rounding a second time gives what rounding once would.
+            # Rounded to odd, so that rounding a second time gives the same as rounding once.
             bits = (bits - (abs(nearest) > abs(value))) | 1
         bits = ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16) << 16
         (rounded,) = struct.unpack("<f", struct.pack("<I", bits & 0xFFFFFFFF))

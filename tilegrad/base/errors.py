@@ -2,7 +2,7 @@
 
 A user's error names the op, both values, the user's own lines and the remedy; an `InternalError`
 names the pass and how to reproduce it. Each class also derives from the built-in one that Python
-users expect to catch, and all of them from RuntimeError, which is what PyTorch raises for most.
+users expect to catch, and all of them from RuntimeError, PyTorch's class for most errors.
 
 The line, where the raising code does not give one, and the name of the call there, where the
 headline speaks of another op (`mse_loss` subtracts), are found here: no error can forget them.
@@ -130,11 +130,11 @@ class MissingDTypeError(CompileError, UnsupportedDTypeError):
 
 
 class OutOfMemoryError(TilegradError, MemoryError):
-    """A device has no room for an allocation, even after giving back what was cached."""
+    """A device has no room for an allocation, even after giving back cached memory."""
 
 
 class DataError(TilegradError, ValueError):
-    """A file is absent, truncated, or not what its format demands."""
+    """A file is absent, truncated, or not of the form that its format demands."""
 
 
 class CaptureError(TilegradError):

@@ -10,7 +10,7 @@ __all__ = ["open_file"]
 
 
 def open_file(path: str | os.PathLike[str]) -> BinaryIO:
-    """The file, open for reading. Raises OSError, also for what is no file of bytes."""
+    """The file, open for reading. Raises OSError, also for a path that is no file of bytes."""
     mode = os.stat(path).st_mode
     if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
         raise OSError(0, "it is a pipe, a socket or a device", os.fspath(path))

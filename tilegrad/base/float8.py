@@ -1,4 +1,4 @@
-"""Floats of 8 bits: what each of their 256 bit patterns means, and rounding to them.
+"""Floats of 8 bits: the meaning of each of their 256 bit patterns, and rounding to them.
 
 Two splits of the bits, each in two kinds. `fp8e4m3` and `fp8e5m2` are those of the Open Compute
 Project (OCP 8-bit Floating Point Specification, 2023), the kinds ending in `fnuz` ("finite, no

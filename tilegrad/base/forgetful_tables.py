@@ -1,7 +1,7 @@
-"""Tables of answers that recur, with a look-up that costs what one in a dictionary costs.
+"""Tables of answers that recur, with a look-up as cheap as in a dictionary.
 
 Such a table may forget any answer, as it can be worked out again. A `Recent` (`base.recent`) keeps
-what is used, and pays for that at each look-up.
+used entries, and pays for that at each look-up.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ class Bounded(dict[K, V]):
 
 
 class SecondTime(Bounded[object, None]):
-    """Keys that came once: what does not come again is not worth an answer that is kept, and pushes
-    none out.
+    """Keys that came once: a key that does not come again is not worth an answer that is kept, and
+    pushes none out.
     """
 
     def is_now(self, key: object) -> bool:

@@ -1,4 +1,4 @@
-"""Libraries of vendors, by ctypes: the first one that is here, with what is used of it declared."""
+"""Libraries of vendors, by ctypes: the first one that is here, with the used functions declared."""
 
 from __future__ import annotations
 

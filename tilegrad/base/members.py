@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 __all__ = ["Members"]
 
 if TYPE_CHECKING:
-    # A checker knows what the members of an Enum are.
+    # A checker knows the members of an Enum.
     from enum import Enum as Members
 else:
 

@@ -57,7 +57,9 @@ def _classify(filename: str) -> None:
 
 
 def call_site(frame: FrameType | None = None, called: CodeType | None = None) -> Entry:
-    """The innermost frame outside tilegrad, from `frame` on, and what was `called` there."""
+    """The innermost frame outside tilegrad, from `frame` on, and the function that was `called`
+    there.
+    """
     here = frame or sys._getframe(1)
     code = here.f_code
     while True:
@@ -89,7 +91,7 @@ def mark(node: Any) -> None:
 
 def goes_by(function: Any, method: Any) -> CodeType:
     """Let `function`, which wraps `method`, go by its name: an error, and a row of a report, name
-    what the user called. Its code from now on.
+    the function that the user called. Its code from now on.
     """
     while hasattr(method, "__wrapped__"):
         method = method.__wrapped__
@@ -210,8 +212,8 @@ def called_from(frame: FrameType) -> tuple[str, str]:
 
 
 def _position(entry: Entry) -> tuple[int, int, int, int]:
-    """(first line, last line, first column, end column) of the call, with zeros for what is
-    unknown.
+    """(first line, last line, first column, end column) of the call, with zeros for unknown
+    ones.
     """
     code, offset, _ = entry
     for number, position in enumerate(code.co_positions()):

@@ -1,4 +1,4 @@
-"""A table that forgets what was used longest ago, so that a process of many shapes does not grow
+"""A table that forgets the entries used longest ago, so that a process of many shapes does not grow
 without end.
 """
 

@@ -45,7 +45,7 @@ class Counters:
         self.__init__()  # type: ignore[misc]
 
     def add(self, work: Mapping[str, int]) -> None:
-        """Count what another process did for this one."""
+        """Count the work of another process for this one."""
         for name, count in work.items():
             setattr(self, name, getattr(self, name) + count)
 
@@ -130,11 +130,12 @@ class PassRecord:
 
     Attributes:
         name: the pass; of a section `plan`, `compile` (a kernel of a plan) or `kernel`.
-        before, after: what it was given, and what it made of that.
+        before, after: the state that it was given, and the one that it made.
         steps: its rewrites in their order; none of a pass that has no rules.
         device: the device that it was for, where the pass asks for it.
         called_at: the file and the line that called it, where it is rules.
-        remake: what made the nodes that the rules saw, where they saw others than `before` has.
+        remake: the function that made the nodes that the rules saw, where they saw others than
+            `before` has.
         origin: of a section, the user's calls behind it (`base.origin`).
         end: of a section, how many records there were when it ended; -1 of a pass.
         thread: which thread ran it.

@@ -51,7 +51,7 @@ class AccessPath:
         is_inner = isinstance(holder, AccessPath)
         above = holder.identity if is_inner else id(holder)
         own = isinstance(holder, _CallArguments)
-        # Set here, once: what is nested deeply would be walked up for each of its paths.
+        # Set here, once: a deeply nested path would be walked up for each of its paths.
         known = {
             "identity": _identified(above, name_of(self.key), self.is_item),
             "is_argument": holder.is_argument if is_inner else own,
@@ -71,7 +71,7 @@ class AccessPath:
         return AccessPath(self, False, name, f"{self.label}.{name}")
 
     def get(self, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] = _NOTHING) -> Any:
-        """The object at this path now. Raises what the look-up raises."""
+        """The object at this path now. Raises the errors of the look-up."""
         path: Any = self
         way: list[AccessPath] = []
         while isinstance(path, AccessPath):
@@ -91,7 +91,7 @@ class AccessPath:
             return ABSENT
 
     def set(self, value: Any) -> None:
-        """Put `value` here. Raises what the assignment raises."""
+        """Put `value` here. Raises the errors of the assignment."""
         holder = self.holder.get() if isinstance(self.holder, AccessPath) else self.holder
         if self.is_item:
             holder[self.key] = value

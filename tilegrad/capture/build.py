@@ -1,4 +1,4 @@
-"""From a watched run to a capture: what a replay is given, gives and changes."""
+"""From a watched run to a capture: inputs, results and effects of a replay."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class Builder:
         self.groups: list[GroupBuffer] = groups
         self.touched |= {id(group): group for group in groups}
         self.symbols: Variables = NO_VARIABLES
-        # The entry is made last; what builds results looks it up here.
+        # The entry is made last; builders of results look it up here.
         self.entry: list[Entry] = []
         self.outputs: dict[int, tuple[Buffer, list[TensorSignature]]] = {}
         self.made: list[tuple[TensorSignature, int, int]] = []
@@ -118,7 +118,7 @@ class Builder:
                     remedy="make the tensor of the file outside, and pass it or what it holds",
                 )
 
-    # state, and what changed
+    # state, and changes
 
     def _check_state(self) -> None:
         """All state must have been in memory before the run: a replay computes none."""
@@ -190,8 +190,8 @@ class Builder:
     # inputs
 
     def _forget_gradients(self) -> None:
-        """A gradient that the run dropped unread is no input: what counts is that there was one.
-        So a replay may write the next one to its memory, rather than beside it.
+        """A gradient that the run dropped unread is no input: only its presence counts. So a replay
+        may write the next one to its memory, rather than beside it.
         """
         run = self.run
         paths = [path.peek() for path in run.reads.written.values()]
@@ -323,7 +323,7 @@ class Builder:
                     found[each.slot] = known.memory.nbytes
         return found
 
-    # what a replay gives and sets
+    # results and effects of a replay
 
     def _builder(self, value: Any, where: str) -> Build:
         def is_known(value: Any) -> bool:

@@ -241,7 +241,7 @@ class _CallSource(CheckerSource):
 
 
 def compile_call(entry: Entry) -> Server:
-    """The function of a call's arguments that gives what the call gives, or a Mismatch."""
+    """The function of a call's arguments that gives the call's result, or a Mismatch."""
     source = _CallSource(entry)
     source.check_modes()
     source.check_all()

@@ -66,10 +66,10 @@ Then = Callable[[Any], None]
 
 
 class Calls:
-    """Guards what calls read, in `reads`.
+    """Guards the reads of calls, in `reads`.
 
     Attributes:
-        waiting: frames that wait for the value of a call, with what to do then.
+        waiting: frames that wait for the value of a call, with the action to take then.
         names: the names of a call's last arguments.
     """
 
@@ -102,7 +102,7 @@ class Calls:
         self.waiting.append((frame, lambda value: self.reads.load(path, value)))
 
     def call(self, frame: FrameType, callee: Any, args: Sequence[Any]) -> None:
-        """Guard what a call reads."""
+        """Guard the reads of a call."""
         if isinstance(callee, types.MethodType):
             self.call(frame, callee.__func__, [callee.__self__, *args])
         elif id(callee) in self._special:
@@ -117,7 +117,7 @@ class Calls:
             self._object(frame, callee, args)
 
     def method(self, frame: FrameType, value: Any, name: str) -> None:
-        """Guard what the method `name` of `value` reads, which an instruction calls by itself."""
+        """Guard the reads of the method `name` of `value`, which an instruction calls by itself."""
         raw, owner = look_up_class(type(value), name)
         if isinstance(raw, types.FunctionType):
             self.reads.class_attribute(type(value), name, raw, owner)
@@ -126,8 +126,8 @@ class Calls:
             self._refuse(f"{type(value).__name__}.{name}")
 
     def outermost(self, callee: Any) -> None:
-        """Guard what calling the captured function reads before any of its instructions runs: of a
-        function in Python nothing, as its own entry is seen.
+        """Guard the reads of calling the captured function before any of its instructions runs: for
+        a function in Python none, as its own entry is seen.
         """
         while isinstance(callee, (types.MethodType, functools.partial)):
             callee = callee.__func__ if isinstance(callee, types.MethodType) else callee.func

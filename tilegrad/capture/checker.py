@@ -47,7 +47,7 @@ class CheckerSource(FlatCode):
         self.symbols: list[str] = []
 
     def value(self, path: AccessPath) -> str:
-        """The variable with what stands at `path`."""
+        """The variable with the object at `path`."""
         identity = path.identity
         found = self.values.get(identity)
         if found is not None:

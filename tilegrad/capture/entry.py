@@ -1,4 +1,4 @@
-"""A capture, ready to be replayed: checks, inputs, steps, and what a call gives back."""
+"""A capture, ready to be replayed: checks, inputs, steps, and results of a call."""
 
 from __future__ import annotations
 
@@ -337,8 +337,8 @@ class Entry:
         self.leftovers = []
 
     def _set_aside(self, tensors: tuple[Tensor, ...]) -> None:
-        """Compute, or copy, what still needs the old values of the inputs that are written; these
-        then stand on new leaves.
+        """Compute, or copy, the values that still need the old inputs that are written; these then
+        stand on new leaves.
         """
         written = [tensors[number] for number in self.written]
         leaves = {memory.base_of(tensor.uop) for tensor in written}

@@ -177,8 +177,8 @@ class Replay:
     """Steps in order over slots; a slot is memory that may be another at each run.
 
     Where operands are packed beforehand, `steps` are those that read the copies, and `plain` those
-    that pack at each replay: they take over where there is no memory for the copies, or where what
-    is copied is written again and again.
+    that pack at each replay: they take over where there is no memory for the copies, or where the
+    copied memory is written again and again.
 
     Attributes:
         inputs: how many inputs the captured function has, for rows.

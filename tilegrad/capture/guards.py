@@ -63,7 +63,7 @@ class Check:
 
 
 def describe(value: Any) -> str:
-    """A value as text: itself if it is plain, else what kind it is."""
+    """A value as text: itself if it is plain, else its kind."""
     if isinstance(value, (types.FunctionType, type, types.ModuleType)):
         return f"{value.__name__}"
     if not is_value(value):
@@ -114,7 +114,7 @@ class GuardTest(NamedTuple):
 
     Attributes:
         holds: whether a value passes, given the expected one.
-        fails: the same as text, for a value {0} and what is expected {1}: whether it fails. Empty
+        fails: the same as text, for a value {0} and the expected one {1}: whether it fails. Empty
             where it takes more than that (`checker.CheckerSource`).
         shown: the text of the check for an expected value: a format of the path's label.
     """
@@ -258,7 +258,7 @@ class Guards:
                 check.test, check.expected = "some", None
 
     def arguments(self, args: tuple[Any, ...], kwargs: dict[str, Any], names: list[str]) -> None:
-        """Guard what a call was given; `names` are those of the parameters."""
+        """Guard the arguments of a call; `names` are those of the parameters."""
         self.checks.append(
             Check(
                 AccessPath(None, False, "", "the number of arguments"),
@@ -277,7 +277,7 @@ class Guards:
         return path.identity in self._known
 
     def expand(self, path: AccessPath, value: Any) -> None:
-        """Guard `value`, which stands at `path`, and what it holds."""
+        """Guard `value`, which stands at `path`, and its members."""
         # None where all that a container holds was expanded.
         stack: list[tuple[AccessPath, Any] | None] = [(path, value)]
         around: list[Any] = []
@@ -313,7 +313,9 @@ class Guards:
             self.checks.append(Check(path, test, value))
 
     def identify(self, tensor: Tensor) -> bool:
-        """Guard who a tensor is, if it is state: what a call is given may be another each time."""
+        """Guard the identity of a tensor, if it is state: arguments of a call may be others each
+        time.
+        """
         number = self.number_of(tensor)
         if number is None or any(path.is_argument for path in self.paths[number]):
             return False
@@ -367,7 +369,7 @@ class Guards:
         return self._inside(path, value)
 
     def _inside(self, path: AccessPath, value: Any) -> list[tuple[AccessPath, Any]]:
-        """Guard an object or a container; what is inside is left to do."""
+        """Guard an object or a container; its members are left to do."""
         if isinstance(value, (dict, list, tuple, deque)):
             self._on_container(path, value, False)
             self.checks.append(Check(path, "class", (type(value), len(value))))

@@ -80,7 +80,7 @@ def is_waiting(tensor: Tensor) -> bool:
 
 
 def settle(tensors: Sequence[Tensor]) -> None:
-    """Compute what is waiting among `tensors`, in one schedule."""
+    """Compute the waiting ones among `tensors`, in one schedule."""
     waiting = [tensor for tensor in tensors if not memory.is_stored(tensor.uop)]
     if waiting:
         Tensor.realize(*waiting)

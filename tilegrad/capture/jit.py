@@ -1,10 +1,10 @@
 """`jit`: a function that is captured once and replayed.
 
-The first call runs the function as it is. The second runs it and captures it: what it launched
+The first call runs the function as it is. The second runs it and captures it: its launches
 (graph.py), the tensors it began with (inputs.py), every Python value that it read (reads.py,
-guards.py), its random numbers, and what it gave back or changed (build.py). Later calls check the
-guards and launch. A call that no capture serves makes another one, so a replay is never wrong: it
-does what the function would have done, but for side effects in Python, which happen no more.
+guards.py), its random numbers, and its results and changes (build.py). Later calls check the guards
+and launch. A call that no capture serves makes another one, so a replay is never wrong: it does the
+same as the function would have done, but for side effects in Python, which happen no more.
 
 Where the function is called inside another captured one, it is a part of that one.
 """
@@ -53,7 +53,9 @@ class Jit(Generic[P, R]):
     def __init__(
         self, function: Callable[P, R], *, reuse_outputs: bool = False, is_strict: bool = True
     ):
-        """`is_strict`: what cannot be captured raises CaptureError; else it runs as it is."""
+        """`is_strict`: a function that cannot be captured raises CaptureError; else it runs as it
+        is.
+        """
         if not callable(function):
             raise CaptureError(
                 f"jit: {article(type(function).__name__)} cannot be called",
@@ -70,7 +72,7 @@ class Jit(Generic[P, R]):
         self._entries: list[tuple[Server, Entry]] = []
         self._hints = Hints()
         self._calls = 0
-        # Why it is not captured at all: what it reads that no guard covers.
+        # The read without a guard that keeps the function from being captured at all.
         self._uncovered = ""
         _all.add(self)
         functools.update_wrapper(self, function, updated=())
@@ -215,7 +217,7 @@ class Jit(Generic[P, R]):
     def __reduce__(self) -> Any:
         return Jit, (self._function,)
 
-    # what users ask
+    # questions of users
 
     @property
     def captures(self) -> int:
@@ -238,7 +240,7 @@ class Jit(Generic[P, R]):
 
 
 def _after_fork() -> None:
-    """In a forked child, what another thread was about to capture or replay begins anew."""
+    """In a forked child, captures and replays that another thread was about to make begin anew."""
     for each in list(_all):
         if each._lock.acquire(blocking=False):
             each._lock.release()
@@ -263,7 +265,7 @@ def jit(function: Callable[P, R], *, reuse_outputs: bool = False) -> Jit[P, R]: 
 @overload
 def jit(*, reuse_outputs: bool = False) -> Callable[[Callable[P, R]], Jit[P, R]]: ...
 def jit(function: Any = None, *, reuse_outputs: bool = False) -> Any:
-    """Capture `function` at its second call, and replay what it launched from then on.
+    """Capture `function` at its second call, and replay its launches from then on.
 
     Use it as a decorator on functions and methods, or on any callable. Arguments may be tensors,
     bound `Variable`s, and Python values, alone or in lists, tuples and dicts; so may results. A

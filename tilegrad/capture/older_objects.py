@@ -1,4 +1,4 @@
-"""Objects older than a run: how each is reached, and what the run has written to them."""
+"""Objects older than a run: the path to each, and the writes of the run to them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class OlderObjects:
 
     Attributes:
         written: paths that are assigned to.
-        reason: what was read that no guard covers: the first such fact.
+        reason: the first read that no guard covers.
     """
 
     def __init__(self) -> None:
@@ -78,7 +78,7 @@ class OlderObjects:
         self.written.setdefault(path.identity, path)
 
     def is_assigned(self, holder: Any, is_item: bool, key: Any) -> bool:
-        """Whether the run itself put there what stands there."""
+        """Whether the run itself put the present object there."""
         return (id(holder), is_item, name_of(key)) in self._assigned
 
     def alter(self, value: Any) -> None:

@@ -79,8 +79,8 @@ class Reads(OlderObjects):
             self.reach(value.__self__)
 
     def load(self, path: AccessPath, value: Any) -> None:
-        """A value was read at a path: guard it, or its identity; what a container holds is guarded
-        when it is read.
+        """A value was read at a path: guard it, or its identity; members of a container are guarded
+        when they are read.
         """
         if isinstance(value, _INERT) or is_plain(value):
             self.guards.expand(path, value)
@@ -92,7 +92,7 @@ class Reads(OlderObjects):
             self.object(path, value)
 
     def object(self, path: AccessPath, value: Any) -> None:
-        """Guard the object at a path; of an argument, and what it holds, only the class."""
+        """Guard the object at a path; for an argument, and its members, only the class."""
         kind = type(value)
         is_record = kind is types.SimpleNamespace or is_python_class(kind)
         if path.is_argument and is_record and not isinstance(value, (type, BaseException)):
@@ -135,7 +135,7 @@ class Reads(OlderObjects):
     # attributes
 
     def attribute(self, value: Any, name: str) -> None:
-        """Guard what `value.name` is, or that there is none."""
+        """Guard the value of `value.name`, or that there is none."""
         if isinstance(value, _INERT):
             if name == "grad" and isinstance(value, Tensor):
                 self._gradient(value)
@@ -151,7 +151,7 @@ class Reads(OlderObjects):
             self._of_instance(value, name)
 
     def above(self, below: type, kind: type, name: str) -> None:
-        """Guard what the bases of `kind` after `below` have under a name."""
+        """Guard the attribute of the bases of `kind` after `below` under a name."""
         mro = kind.__mro__
         for each in mro[mro.index(below) + 1 :] if below in mro else mro:
             if name in each.__dict__:
@@ -194,7 +194,7 @@ class Reads(OlderObjects):
             self.class_attribute(kind, name, raw, owner)
 
     def class_attribute(self, kind: type, name: str, raw: Any, owner: type) -> None:
-        """Guard what a class has under a name, without running code of a descriptor."""
+        """Guard a class's attribute under a name, without running code of a descriptor."""
         if not is_python_class(owner) or (id(kind), False, name) in self._assigned:
             return
         label = f"{title(kind)}.{name}"
@@ -320,7 +320,7 @@ class Reads(OlderObjects):
     # items
 
     def item(self, value: Any, key: Any) -> None:
-        """Guard what `value[key]` is, or that there is none."""
+        """Guard the value of `value[key]`, or that there is none."""
         if isinstance(value, _INERT) or is_plain(value):
             return
         kind = type(value)
@@ -366,7 +366,7 @@ class Reads(OlderObjects):
         ]
 
     def elements(self, value: Any) -> None:
-        """Guard which elements an older container has; what containers in it hold is not read."""
+        """Guard which elements an older container has; members of containers in it are not read."""
         if isinstance(value, types.MappingProxyType) and not self.is_old(value):
             self.uncovered("reads the attributes of a class as a whole")
         if not isinstance(value, _CONTAINERS):

@@ -1,4 +1,4 @@
-"""One watched run of a function: what it was given, read, launched, and changed.
+"""One watched run of a function: its arguments, reads, launches, and changes.
 
 The first call of a function is watched too, though nothing of it is kept: what it reads and has yet
 to be computed is computed after it, so that the captured call finds all its state in memory.
@@ -125,10 +125,10 @@ class Run:
     Attributes:
         before: every tensor that was alive before, by its id.
         older: memory that was there before, by its id.
-        record: what was launched.
+        record: the launches.
         given: how many of the inputs are arguments.
         copied: arguments that are slices of other tensors, and stood for copies meanwhile.
-        result: what the function gave.
+        result: the function's result.
         changed: tensors older than the run that have another node now.
         overwritten: those of them whose memory was written to in place.
         replaced: those that took other memory; not those that were given a copy because their
@@ -316,7 +316,7 @@ class Run:
         self.reads.reads.uncovered(str(error).partition("\n")[0])
 
     def _check_surroundings(self, is_ours: bool, noise: object) -> None:
-        """Raise CaptureError for what happened beside the graph: a replay would lack it."""
+        """Raise CaptureError for events beside the graph: a replay would lack them."""
         if self.guards.refusal is not None:
             raise self.guards.refusal
         if not is_ours:
@@ -353,7 +353,7 @@ class Run:
     # after
 
     def _settle(self) -> None:
-        """Compute what the call gives, what it left in state, and what it read."""
+        """Compute the results of the call, the values it left in state, and those it read."""
         found: list[Tensor] = []
         for tensor in tensors_in(self.result):
             known = self.known(tensor)

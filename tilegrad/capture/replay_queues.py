@@ -13,7 +13,7 @@ __all__ = ["Sync", "in_queues"]
 
 
 class Sync(NamedTuple):
-    """The host waits for all work of a device: another one needs what it has done."""
+    """The host waits for all work of a device: another one needs the results."""
 
     device: str
 

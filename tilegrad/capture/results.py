@@ -39,8 +39,8 @@ Build = Callable[[Sequence[Tensor], Sequence[Tensor]], Any]
 
 @dataclass(frozen=True)
 class TensorSignature:
-    """A tensor but for its memory: how it looks at a leaf (`steps`, from the leaf upward), and what
-    the handle knows.
+    """A tensor but for its memory: how it looks at a leaf (`steps`, from the leaf upward), and the
+    handle's flags.
     """
 
     kind: type[Tensor]

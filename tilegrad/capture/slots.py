@@ -1,4 +1,4 @@
-"""Numbers for the memory that captured steps touch, and what kind each is."""
+"""Numbers for the memory that captured steps touch, and the kind of each."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class Slots:
         fixed: slots whose memory never changes: older memory without assignments, host memory
             that the run made, and parts of the block that temporaries share.
         temporary: slots of other memory that the steps made, and that is no result.
-        held_bytes: what blocks and temporaries take.
+        held_bytes: bytes of blocks and temporaries.
     """
 
     def __init__(
@@ -116,8 +116,8 @@ class Slots:
 
     @staticmethod
     def _blocks(touched: Mapping[int, Buffer], older: Collection[int]) -> dict[str, Buffer]:
-        """For each device one block, the largest plan's: plans run one after another, and what a
-        plan keeps in its block ends with it.
+        """For each device one block, the largest plan's: plans run one after another, and values
+        that a plan keeps in its block end with it.
         """
         found: dict[str, Buffer] = {}
         for buffer in touched.values():

@@ -66,7 +66,7 @@ def _effect(step: dis.Instruction, is_taken: bool) -> int:
         # A generator goes on with the value that it was sent.
         return 1
     if step.opname == "PRECALL":
-        # Python 3.11 counts what the CALL after it takes.
+        # Python 3.11 counts the operands of the CALL after it.
         return 0
     if step.opname == "CALL":
         return -1 - (step.arg or 0)

@@ -55,10 +55,10 @@ class Watch:
     """A tracer (`sys.settrace`) of one run.
 
     Attributes:
-        reads: what was read, and its guards.
+        reads: the objects read, and their guards.
         asked: variables whose bound value Python code has seen.
         is_seeded: whether the random numbers were begun anew.
-        line: where what no guard covers was read.
+        line: the line of a read that no guard covers.
     """
 
     def __init__(self, is_input: Callable[[Any], bool]):
@@ -152,7 +152,7 @@ class Watch:
             self.line = _line(frame)
 
     def _given(self, frame: FrameType) -> None:
-        """Look at what a call gave, as far as someone waits for it."""
+        """Look at the result of a call, as far as someone waits for it."""
         if self.calls.waiting[-1][0] is frame:
             _, then = self.calls.waiting.pop()
             if self._used > len(slots_of(frame.f_code)):

@@ -29,7 +29,7 @@ _SECONDS = 600
 
 @dataclass(frozen=True)
 class Compiler:
-    """A C compiler: its command, what it says of its version, and the options for this machine."""
+    """A C compiler: its command, its version text, and the options for this machine."""
 
     command: tuple[str, ...]
     version: str

@@ -31,7 +31,7 @@ _FUNCTIONS: dict[str, tuple[Any, ...]] = {
 
 @functools.cache
 def open_compiler() -> Any:
-    """The library with what is used of it declared.
+    """The library with the used functions declared.
 
     Raises DeviceError where there is none, or an old one.
     """

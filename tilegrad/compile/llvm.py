@@ -28,8 +28,8 @@ from tilegrad.base.failed import write_failed
 
 __all__ = ["assembly", "compile_ir", "host_target", "inner_spills"]
 
-# Each was measured on five kernels of 29 to 850 lines: what it adds to the compile time, and how
-# much faster the code gets.
+# Each was measured on five kernels of 29 to 850 lines: the compile time that it adds, and how much
+# faster the code gets.
 _PASSES = (
     # Accumulators arrive as stack slots. Promoting them makes reductions two to five times as fast,
     # for 4%; without it a matmul stores its accumulators on every step.

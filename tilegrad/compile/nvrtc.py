@@ -26,7 +26,7 @@ _SUCCESS = 0
 
 @dataclass(frozen=True)
 class Cubin:
-    """Machine code for one architecture, and what the compiler said of it."""
+    """Machine code for one architecture, and the compiler's log."""
 
     binary: bytes
     log: str

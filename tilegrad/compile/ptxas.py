@@ -63,7 +63,7 @@ def ptxas_release(program: str) -> tuple[int, int]:
 
 
 def assemble(source: str, arch: str, program: str) -> tuple[bytes, Usage]:
-    """The machine code of a module with one kernel, and what it uses.
+    """The machine code of a module with one kernel, and its use of registers and memory.
 
     Raises CompileError with the first message, and the file that keeps the source.
     """

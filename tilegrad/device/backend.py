@@ -34,11 +34,11 @@ class Backend:
         render: name of the function and the linear program -> source text.
         compile: source text -> binary.
         runtime: memory and launches.
-        compiler: what `compile` depends on beside the source and the target (versions,
+        compiler: facts that `compile` depends on beside the source and the target (versions,
             processor), for cache keys.
         spills: source text -> how many vectors its innermost loops move to the stack and back;
             None where that cannot be told.
-        hardware: what the device is called by its maker; empty where there is nothing to add.
+        hardware: the maker's name of the device; empty where there is nothing to add.
         assembly: source text -> the instructions, to read; None where only the binary is known.
         compiles_unlocked: whether `compile` may run in any thread, and does not hold Python's lock.
         sooner: source text -> that of the same function, compiled sooner into code that may be a

@@ -1,4 +1,4 @@
-"""Devices whose programs `qemu-user` runs: what AARCH64 and RISCV share."""
+"""Devices whose programs `qemu-user` runs: the common base of AARCH64 and RISCV."""
 
 from __future__ import annotations
 

@@ -5,8 +5,8 @@
     run       tilegrad.runtime.simt    blocks, lanes, barriers, matrix units
 
 `EMU` looks like a GPU: scalar arithmetic, blocks of lanes with shared memory, a matrix unit.
-`EMU:CPU` runs what is compiled for the target of another device. Its memory is its own, so that a
-missing copy fails.
+`EMU:CPU` runs code that is compiled for the target of another device. Its memory is its own, so
+that a missing copy fails.
 """
 
 from __future__ import annotations

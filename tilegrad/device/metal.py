@@ -62,7 +62,7 @@ class MetalRuntime(Runtime):
         return self.queue.new_buffer(nbytes)
 
     def free(self, handle: MetalMemory, nbytes: int) -> None:
-        # A command buffer under way keeps what it uses itself.
+        # A command buffer under way keeps its operands itself.
         self.queue.give_back(handle.buffer)
 
     def copy_in(self, handle: MetalMemory, data: memoryview) -> None:

@@ -51,7 +51,7 @@ class MetalQueue:
     Args:
         objc: the framework.
         device: the GPU, whose queue it is.
-        title: what errors call it.
+        title: the name of the queue in errors.
         waited: told how long the host has waited.
 
     Attributes:
@@ -150,7 +150,7 @@ class MetalQueue:
         self._hand_over(programs, encode)
 
     def _hand_over(self, programs: Sequence[MetalProgram], encode: Callable[[int], None]) -> None:
-        """Commit what `encode` does with an encoder as one command buffer."""
+        """Commit the commands that `encode` writes with an encoder as one command buffer."""
         objc = self.objc
         with objc.pool():
             commands: int = objc.send(self._queue, "commandBuffer")

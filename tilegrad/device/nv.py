@@ -115,7 +115,7 @@ def _compile_for(arch: str, program: str | None, source: str) -> bytes:
 
 
 def find_device(driver: nv_driver.Driver, name: str) -> tuple[Any, str, str]:
-    """The device that a name asks for, its architecture, and what its maker calls it.
+    """The device that a name asks for, its architecture, and its maker's name for it.
 
     Raises DeviceError where it is not there.
     """

@@ -74,7 +74,7 @@ class NVProgram:
         return Arguments(len(self.slots) + self.variables, len(self._mapped))
 
     def set(self, arguments: Arguments, numbers: Sequence[int], driver: Driver) -> None:
-        """Set what a launch passes: `numbers`, and the tensor maps of memory among them.
+        """Set the arguments of a launch: `numbers`, and the tensor maps of memory among them.
 
         Raises DeviceError for memory that has none.
         """
@@ -198,7 +198,7 @@ class NVRuntime(Runtime):
         target = data.cast("B")
         waiting: list[tuple[int, int, int, Any]] = []
         with self._lock:
-            # Where rows are shown, the wait for what was launched has one of its own.
+            # Where rows are shown, the wait for the launches has one of its own.
             is_shown = config.DEBUG >= 2 and not self.watchdog.is_idle
             launched = self.watchdog.mark() if is_shown else None
             for start in range(0, target.nbytes, _HALF):

@@ -1,4 +1,4 @@
-"""Tensor maps: what a kernel that copies boxes of a matrix is told of it (CUDA Driver API, "Tensor
+"""Tensor maps: a matrix as described to a kernel that copies boxes of it (CUDA Driver API, "Tensor
 Map Object Management"). The driver encodes one for an address; it lasts as long as the kernel.
 
 The driver wants the map at a multiple of 64 bytes (128 since CUDA 13). An object of the bindings

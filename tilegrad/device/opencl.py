@@ -208,7 +208,7 @@ class OpenCLRuntime(Runtime):
         self.waited(self._watchdog.wait())
 
     def _settle(self) -> None:
-        """Wait for what was put into the queue, if anything was: a copy would wait without being
+        """Wait for the commands in the queue, if there are any: a copy would wait without being
         watched.
         """
         if not self._watchdog.is_idle:
@@ -240,7 +240,7 @@ class OpenCLRuntime(Runtime):
     def _build(self, program: Any, source: str) -> Any:
         try:
             with warnings.catch_warnings():
-                # Remarks of the compiler about what is right.
+                # Remarks of the compiler about correct code.
                 warnings.simplefilter("ignore")
                 return program.build(list(self.options), [self.device], cache_dir=False)
         except self._cl.Error as error:

@@ -32,7 +32,7 @@ __all__ = ["GROUP", "Source", "listed_files", "outside"]
 GROUP = "tilegrad.devices"
 
 Source = Callable[[], Callable[..., Backend]]
-"""Imports what an outside device is made of, and gives its factory."""
+"""Imports the module of an outside device, and gives its factory."""
 
 
 def outside() -> Mapping[str, Source]:
@@ -97,7 +97,7 @@ def _not_imported(kind: str, where: str, error: Exception) -> DeviceError:
 
 
 def _marked(kind: str, where: str, factory: Any, sources: Sequence[Path]) -> Callable[..., Backend]:
-    """The factory whose back ends are kept apart by the device's sources: what was compiled before
+    """The factory whose back ends are kept apart by the device's sources: code compiled before
     these were edited is stale.
     """
     if not callable(factory):

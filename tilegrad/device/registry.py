@@ -292,7 +292,7 @@ class Devices:
         it.
         """
         if self._asked_by is None:
-            # To look through what is installed would take longer than an addition.
+            # To look through all installed packages would take longer than an addition.
             known = dict.fromkeys([*_BUILT_IN, *self._factories, *listed_files()])
             kinds = [kind for kind in known if kind not in _MEMORY]
             encoded = isinstance(next(iter(_ENVIRONMENT), ""), bytes)

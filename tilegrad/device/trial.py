@@ -110,7 +110,7 @@ def _bound(pointer: UOp, nodes: Mapping[UOp, None]) -> int:
 
 
 class Trial:
-    """Memory for the kernels of one graph, and what they must compute.
+    """Memory for the kernels of one graph, and the values that they must compute.
 
     `depth` is how many values a reduction adds up, which decides how far two orders of a sum may
     lie apart. Raises OutOfMemoryError where the device has too little memory.
@@ -166,7 +166,9 @@ class Trial:
         }
 
     def expect(self, loaded: Loaded, values: Mapping[str, int]) -> None:
-        """Take what this kernel computes as what is wanted, for these values of the variables."""
+        """Take the values that this kernel computes as the wanted ones, for these values of the
+        variables.
+        """
         first, second = (self._run(loaded, values, fill) for fill in _FILLS)
         wanted = {}
         for each in self.parameters:
@@ -198,7 +200,7 @@ class Trial:
         return self._trespass()
 
     def _trespass(self) -> str | None:
-        """Writes beside the memory, or to what is only read."""
+        """Writes beside the memory, or to memory that is only read."""
         for each, block, buffer in zip(self.parameters, self._blocks, self._sets[0]):
             guard = bytes([_FILLS[0]]) * _GUARD
             whole = block.copy_out()
@@ -244,7 +246,7 @@ _FLOATS = {"float16": "f2", "float32": "f4", "float64": "f8"}
 
 def _random(each: Parameter, seed: int) -> Any:
     """Values as programs have them: floats of both signs around one, small integers, positions
-    inside what they index.
+    inside the memory that they index.
     """
     import numpy as np
 

@@ -411,7 +411,7 @@ class WebGPURuntime(Runtime):
             running.end()
 
     def _submit(self) -> None:
-        """Hand over what was launched."""
+        """Hand over the launches."""
         self._require_own_process()
         if self._encoder is None:
             return
@@ -459,7 +459,7 @@ class WebGPURuntime(Runtime):
 
 def _target(runtime: WebGPURuntime) -> Target:
     limits, features, info = runtime.limits, runtime.features, runtime.adapter.info
-    # A processor shares its cache anyway, and runs what stands between two barriers lane by lane.
+    # A processor shares its cache anyway, and runs the code between two barriers lane by lane.
     is_processor = info["adapter_type"] == "CPU"
     shared_bytes = 0 if is_processor else int(limits["max-compute-workgroup-storage-size"])
     return webgpu_target(

@@ -109,7 +109,7 @@ def pullback(
     computed = {} if computed is None else computed
     found = _regions_of(roots, targets, computed, edge)
     order = _order_of(roots, computed, found, edge)
-    # From here on only what stands in this graph.
+    # From here on only nodes of this graph.
     elsewhere, computed = computed, {node: computed[node] for node in order if node in computed}
     through = _nodes_between(order, frozenset(targets), computed, found)
     flow: dict[UOp, UOp] = {}
@@ -157,7 +157,7 @@ def _pass_down(
     order: Container[UOp],
     flow: dict[UOp, UOp],
 ) -> None:
-    """Add to `flow` what the `gradient` of `node` is for its sources."""
+    """Add to `flow` the gradients for the sources of `node`, from its own `gradient`."""
     is_computed = node in computed
     sources: Sequence[UOp] = (computed[node],) if is_computed else node.src
     contributions: Sequence[UOp | None] = (
@@ -341,7 +341,7 @@ def below(
 def _order_of(
     roots: Sequence[UOp], computed: Computed, regions: Outputs, edge: Set[UOp] = _NOTHING
 ) -> dict[UOp, None]:
-    """As `below`, without the inside of `regions` and of no others, and without what is below
+    """As `below`, without the inside of `regions` and of no others, and without nodes below
     `edge`.
     """
     order = toposort(roots, stop=edge.__contains__ if edge else None)

@@ -68,7 +68,7 @@ class _Batch(Lifted):
         return [self.done.get(root) for root in roots]
 
     def visit(self, roots: Sequence[UOp]) -> list[Region]:
-        """Batch what `roots` need; the regions that depend on what is mapped."""
+        """Batch the nodes that `roots` need; the regions that depend on mapped nodes."""
         regions: dict[Region, None] = {}
         for node in toposort(roots, stop=lambda node: node in self.seen):
             if node in self.seen:

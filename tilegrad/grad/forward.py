@@ -213,7 +213,7 @@ def _custom(y: UOp, given: Sequence[Tangent]) -> Tangent:
 
 
 def stand_in(shape: tuple[object, ...], dtype: object, device: str) -> UOp:
-    """A node of `shape` that has no value: what stands for it is put in its place later."""
+    """A node of `shape` that has no value: another one is put in its place later."""
     size = prod(shape)
     largest = int(size.vmax) if isinstance(size, UOp) else size
     buffer = UOp(Ops.BUFFER, dtype, (), BufferArg(next(_slots), device, largest))  # type: ignore[arg-type]

@@ -1,8 +1,8 @@
 """The derivative of a loop: a loop over the same steps the other way round.
 
-A step's derivative needs what the step found: the carries as they were, which the forward loop
-stacks if it is asked for them, and the rows of the stacks. So memory grows with the number of steps
-by the carries alone, and each step is computed once more on the way back.
+A step's derivative needs the step's inputs: the carries as they were, which the forward loop stacks
+if it is asked for them, and the rows of the stacks. So memory grows with the number of steps by the
+carries alone, and each step is computed once more on the way back.
 
 forward    c' , y = f(c, x, w)         for each step
 backward   gc, gx, gw' = the pullback of f at (c, x, w) of (gc', gy);  gw + gw'
@@ -38,10 +38,10 @@ Pushforward = Callable[[Sequence[UOp], Mapping[UOp, UOp]], list[UOp | None]]
 
 
 class _LoopBody:
-    """The body of a loop, with what a derivative asks of it.
+    """The body of a loop, with the answers that a derivative needs of it.
 
-    The sources of a loop are numbered: first the carries, then the stacks, then what all steps
-    share; `own` has the leaf of the body for each that it uses. `differentiable` are the
+    The sources of a loop are numbered: first the carries, then the stacks, then the values that all
+    steps share; `own` has the leaf of the body for each that it uses. `differentiable` are the
     carries that have derivatives.
     """
 
@@ -132,8 +132,8 @@ def loop_gradients(
 
 
 def _materialised(body: _LoopBody, found: Mapping[int, UOp]) -> tuple[dict[int, UOp], list[Pair]]:
-    """The gradients by what the forward steps gave, where that is a part of the loop: it is read
-    and not computed once more. With the stacks that they read.
+    """The gradients by results of the forward steps, where these are a part of the loop: they are
+    read and not computed once more. With the stacks that they read.
     """
     nodes = toposort(found.values())
     mapping: dict[UOp, UOp] = {}

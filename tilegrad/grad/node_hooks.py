@@ -19,14 +19,14 @@ Watcher = Callable[[UOp, Set[UOp]], UOp | None]
 asked for; gives what goes on instead, or None.
 """
 
-# Nodes that are found again by what they are: memory and its versions, loops and their results.
+# Nodes that are found again by their kind: memory and its versions, loops and their results.
 _FOUND_AGAIN = frozenset({Ops.ASSIGN, Ops.AFTER, Ops.LOOP, Ops.LOOP_OUTPUT})
 _watchers: weakref.WeakKeyDictionary[UOp, dict[int, Watcher]] = weakref.WeakKeyDictionary()
 _count = 0
 
 
 def watch(node: UOp, watcher: Watcher) -> tuple[dict[int, Watcher], int]:
-    """Let `watcher` see the gradients of `node`; what holds it, and its number there."""
+    """Let `watcher` see the gradients of `node`; gives its holder, and its number there."""
     global _count
     if node.src and node.op not in _FOUND_AGAIN:
         node.set_apart()
@@ -46,7 +46,7 @@ def carry_over(done: Mapping[UOp, UOp], among: Collection[UOp]) -> None:
     made_of = weakref.WeakKeyDictionary({node: weakref.ref(done[node]) for node in known})
     for node in known:
         own = _watchers[node]
-        # By the same numbers: what is carried over twice is called once.
+        # By the same numbers: a hook that is carried over twice is called once.
         _watchers.setdefault(done[node], {}).update(
             {number: _carried(own, number, made_of) for number in list(own)}
         )

@@ -25,9 +25,7 @@ Pair = Callable[[UOp, UOp], tuple[UOp | None, ...]]
 
 
 def prefix_gradient(y: UOp, g: UOp, derivative: Pair) -> UOp:
-    """The gradient with respect to what `y` is a scan of; `derivative` is that of its
-    op.
-    """
+    """The gradient with respect to the operand of the scan `y`; `derivative` is that of its op."""
     (x,), (function, axis) = y.src, y.arg
     if function is Ops.ADD:
         flipped = tuple(each == axis for each in range(len(y.shape)))
@@ -55,7 +53,7 @@ def prefix_derivative(y: UOp, tangent: UOp, derivative: Pair) -> UOp:
 
 
 def _doubled(x: UOp, function: Ops, axis: int) -> list[tuple[int, UOp]]:
-    """Each step of the doubling: how far apart what it joins is, and op(earlier, later)."""
+    """Each step of the doubling: the distance of the joined elements, and op(earlier, later)."""
     size = x.shape[axis]
     most = int(size.vmax) if isinstance(size, UOp) else size
     assert function.definition.identity is not None

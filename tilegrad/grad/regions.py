@@ -1,15 +1,16 @@
 """Parts of a graph whose values are computed anew for the gradient, and leaves to trace functions
 with.
 
-A *region* is what one call of `tilegrad.func.checkpoint` computed. Its outputs stand in the graph
-as they would without it, so the forward pass is the same; but a gradient that reaches them goes
-over to the region's inputs in one step, by a second copy of the region's graph. Equal graphs are
-one node and one value, so the copy needs inputs that are other nodes with the same values: each
-input is copied by a kernel that also takes the gradients that came in, as sources that it does not
-read. Thus the copy can neither be taken for the first one nor be computed before it is needed.
+A *region* has the nodes that one call of `tilegrad.func.checkpoint` computed. Its outputs stand in
+the graph as they would without it, so the forward pass is the same; but a gradient that reaches
+them goes over to the region's inputs in one step, by a second copy of the region's graph. Equal
+graphs are one node and one value, so the copy needs inputs that are other nodes with the same
+values: each input is copied by a kernel that also takes the gradients that came in, as sources that
+it does not read. Thus the copy can neither be taken for the first one nor be computed before it is
+needed.
 
-A *leaf* is a node of the same value as another and unlike every other node: what a function that is
-to be differentiated is run on.
+A *leaf* is a node of the same value as another and unlike every other node: an argument on which a
+function is run to be differentiated.
 """
 
 from __future__ import annotations
@@ -103,7 +104,7 @@ class Region:
         return [*self.leaves, *self.sources, *self.outputs, *given]
 
     def replaced(self, done: Mapping[UOp, UOp]) -> Region:
-        """This region after each node was replaced by what it became, if it is in `done`."""
+        """This region after each node was replaced by its new one, if that is in `done`."""
         leaves, inputs, outer, outputs = (
             tuple(done.get(node, node) for node in nodes)
             for nodes in (self.leaves, self.inputs, self.outer, self.outputs)
@@ -209,14 +210,14 @@ def moved(
     roots: Sequence[UOp], mapping: Mapping[UOp, UOp], *, unwatched: Collection[UOp] | None = None
 ) -> list[UOp]:
     """`roots` with each key of `mapping` replaced by its value; regions stay regions. With
-    `unwatched`, those who watch the gradients of other nodes watch them in what is made, too.
+    `unwatched`, those who watch the gradients of other nodes watch them in the new nodes, too.
 
     An assignment of another value becomes that value, in memory of its own: the first may have run.
     """
     done: dict[UOp, UOp] = dict(mapping)
 
     def move(nodes: Iterable[UOp]) -> list[Region]:
-        """Add `nodes` and what they need to `done`; the regions that changed."""
+        """Add `nodes` and their operands to `done`; the regions that changed."""
         changed: dict[Region, None] = {}
         for node in toposort(nodes, stop=lambda node: node in done):
             if node in done:
@@ -250,7 +251,7 @@ def moved(
 
 
 def register_moved(old: Region, fresh: Region, done: Mapping[UOp, UOp]) -> None:
-    """Let what became of the outputs of `old` be the outputs of `fresh`."""
+    """Let the replacements of the outputs of `old` be the outputs of `fresh`."""
     known = [(node, found) for node, found in _regions.items() if found[0] is old]
     for node, (_, number) in known:
         made = done.get(node)

@@ -24,7 +24,7 @@ from tilegrad.target import MatrixUnit, Target
 
 __all__ = ["AMDGPURenderer"]
 
-# Address spaces: what kernels share, a block's shared memory (LDS), a lane's own (scratch).
+# Address spaces: memory that kernels share, a block's shared memory (LDS), a lane's own (scratch).
 _GLOBAL, _SHARED, _PRIVATE = 1, 3, 5
 # Arguments that no kernel reads: without these lines, LLVM has the launch prepare them all.
 _UNUSED = (

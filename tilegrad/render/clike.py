@@ -124,8 +124,8 @@ class CStyleRenderer:
 
 
 class Rendering:
-    """One program on its way to text: the text of each value so far, the lines, and what must stand
-    above the kernel.
+    """One program on its way to text: the text of each value so far, the lines, and the lines above
+    the kernel.
     """
 
     def __init__(self, renderer: CStyleRenderer, program: Sequence[UOp]):
@@ -196,7 +196,7 @@ class Rendering:
             raise CompileError(
                 f"render: {self.target.name} has no {node.op.name}", dtype=node.dtype, arg=node.arg
             )
-        # A quotient by what a pointer points at must not open a comment.
+        # A quotient by a loaded value must not open a comment.
         return str(text) if node.op is Ops.SPECIAL else str(text).replace("/*", "/ *")
 
     def _fresh(self, prefix: str) -> str:
@@ -245,7 +245,7 @@ class Rendering:
                 )
         return ", ".join([*texts, *self.dialect.launch_parameters]) or self.dialect.no_parameters
 
-    # what rules ask for
+    # questions of rules
 
     def text(self, node: UOp) -> str:
         """The text of a value; one that is not part of the program is rendered in place."""

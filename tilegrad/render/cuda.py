@@ -166,7 +166,7 @@ def fragment(u: UOp, ctx: Rendering) -> str:
 
 
 def copy_async(u: UOp, ctx: Rendering) -> str:
-    """A copy that goes on until WAIT; what its load's gate hides becomes zero."""
+    """A copy that goes on until WAIT; elements that its load's gate hides become zero."""
     memory, index, load, *gate = u.src
     nbytes = load.dtype.nbytes
     name, cache = f"__copy_{nbytes}", "cg" if nbytes == 16 else "ca"

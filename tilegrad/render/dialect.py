@@ -20,24 +20,24 @@ class Dialect:
             lanes of its block.
         types: scalar dtype -> its name.
         memory_types: scalar dtype -> its name in memory, where that differs.
-        stems: scalar dtype -> what the names of its vector types begin with.
+        stems: scalar dtype -> the begin of the names of its vector types.
         vector_elements: scalar dtype -> the type of its vectors' elements, where that differs.
         vector: a vector of {type} from its {lanes}.
         lanes: how to pick lane i, for vectors of up to four lanes; `wide_lanes` for longer ones.
         memory_lanes: the vector lengths that one access through a pointer may have.
         define_vector: the definition of the vector type {name} of {count} {type}s, for types that
             are not `built_in`.
-        headers: scalar dtype -> what must stand above a kernel that uses it.
+        headers: scalar dtype -> the lines above a kernel that uses it.
         prelude: lines that open every source.
-        pointers: what stands before a pointer to each address space.
+        pointers: the words before a pointer to each address space.
         read_only, restrict: before and after the type of a pointer parameter that nothing is stored
             to.
         scalar: a parameter {name} of {type}.
         launch_parameters: parameters that say where in the launch a lane is.
-        no_parameters: what stands for an empty list of parameters.
+        no_parameters: the text of an empty list of parameters.
         ids: kind of position ("gidx", "lidx") -> its text, of {axis} (x, y, z) and {number}. None:
             a parameter.
-        shared, scratch: what stands before an array in each address space.
+        shared, scratch: the words before an array in each address space.
         asked: the declaration of shared memory called `asked`, of bytes, whose size a launch says,
             for kernels that have more than the language lets them declare.
         barrier: the statement at which a block meets.

@@ -58,7 +58,7 @@ def refuse_shared(store: UOp, program: Sequence[UOp], who: str) -> None:
 
 
 def _operands(node: UOp) -> tuple[UOp, ...]:
-    """The sources whose values `node` reads; the others only say what comes first."""
+    """The sources whose values `node` reads; the others only give an order."""
     if node.op is Ops.AFTER and value_of(node) is node:
         return (real(node),)
     if node.op in _ORDER_ONLY:

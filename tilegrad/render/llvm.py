@@ -108,7 +108,7 @@ class Function(LLVMMemory):
         self.variables = [node for node in program if node.op is Ops.DEFINE_VAR]
 
     def text(self, kind: str) -> str:
-        """The definition; `kind` is its linkage and what it gives."""
+        """The definition; `kind` is its linkage and the type of its result."""
         needed = {source for node in self.program for source in self.operands(node)}
         for node in self.program:
             if node in needed or not (node.op.is_alu or node.op in _LANES):
@@ -129,7 +129,7 @@ class Function(LLVMMemory):
 
     @staticmethod
     def handlers() -> Mapping[Ops, Callable[[Any, UOp], None]]:
-        """The ops that are no arithmetic, and what writes each."""
+        """The ops that are no arithmetic, and the method that writes each."""
         return _HANDLERS
 
     def emit(self, node: UOp) -> None:

@@ -1,4 +1,4 @@
-"""LLVM IR of memory: addresses, loads and stores, and what is done only behind a gate."""
+"""LLVM IR of memory: addresses, loads and stores, and blocks behind a gate."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["LLVMMemory", "split_offset"]
 
 
 class LLVMMemory(Values):
-    """As `Values`, with what reaches memory.
+    """As `Values`, with accesses to memory.
 
     `streamed` stores go around the caches; an `early` load also asks for what lies that many
     elements ahead, in such a nearness.
@@ -31,7 +31,7 @@ class LLVMMemory(Values):
     ):
         super().__init__(name)
         self.streamed, self.early, self.line_bytes = streamed, early or {}, line_bytes
-        # The addresses that this block has, by what they are made of.
+        # The addresses that this block has, by their terms.
         self.addresses: dict[str, str] = {}
 
     def label(self, name: str) -> None:
@@ -241,7 +241,7 @@ class LLVMMemory(Values):
         self.line(f"store {kind} {self.widen(text, dtype)}, ptr {at}, align {dtype.itemsize}")
 
     def open_gate(self, gate: str) -> int:
-        """Begin what happens only where `gate` holds; its number, for `close_gate`."""
+        """Begin the block that runs only where `gate` holds; its number, for `close_gate`."""
         self.count += 1
         number = self.count
         self.line(f"br i1 {gate}, label %then{number}, label %join{number}")
@@ -261,7 +261,7 @@ def split_offset(index: UOp) -> tuple[UOp, int]:
 
 
 def _lanes_apart(index: UOp) -> tuple[UOp | None, UOp]:
-    """A vector of indices as what its lanes have in common, if it says so, and the rest."""
+    """A vector of indices as the common part of its lanes, if it says so, and the rest."""
     if index.op is Ops.ADD and index.src[0].op is Ops.VECTORIZE and len(set(index.src[0].src)) == 1:
         return index.src[0].src[0], index.src[1]
     return None, index

@@ -1,6 +1,6 @@
 """LLVM IR of values: the instructions that make one value of others.
 
-`render.llvm` has what is around them: the function and its loops; `render.llvm_memory` its memory.
+`render.llvm` has the code around them: the function and its loops; `render.llvm_memory` its memory.
 """
 
 from __future__ import annotations
@@ -155,7 +155,7 @@ class Values(Lines):
             single = dtypes.float32.vec(old.lanes)
             x, old = self.float_to_float(x, old, single), single
         a, b, flags = type_of(old), type_of(new), type_of(dtypes.bool.vec(old.lanes))
-        # The largest float below what is beyond: not every one has bits for the last integer.
+        # The largest float in range: not every one has bits for the last integer.
         beyond, digits = int(new.max) + 1, 24 if old.itemsize == 4 else 53
         most = beyond - max(1, beyond >> digits)
         low, high = constant_of(float(new.min), old), constant_of(float(most), old)
@@ -178,7 +178,7 @@ class Values(Lines):
 
     def rounded_to_odd(self, x: str, dtype: DType) -> str:
         """A double as a float whose last bit says that digits were lost, so that rounding it again
-        gives what rounding once would; no processor here turns a double into a half.
+        gives the same as rounding once; no processor here turns a double into a half.
         """
         lanes, kind = dtype.lanes, type_of(dtype)
         flags, whole = type_of(dtypes.bool.vec(lanes)), type_of(dtypes.int32.vec(lanes))

@@ -67,7 +67,7 @@ class PTXRenderer:
     def render(self, name: str, program: Sequence[UOp]) -> str:
         """The module with the kernel `name`.
 
-        Raises CompileError for what the target lacks.
+        Raises CompileError for ops that the target lacks.
         """
         return _Kernel(self.target, program).text(function_name(name))
 
@@ -201,7 +201,7 @@ class _Kernel:
         self._set(node, [compute(code, node, row) for row in zip(*rows)])
 
     def _nothing(self, node: UOp) -> None:
-        """Nodes that are operands, or only say what comes first."""
+        """Nodes that are operands, or only give an order."""
 
     def _local(self, node: UOp) -> None:
         self._array(node)

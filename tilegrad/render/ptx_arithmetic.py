@@ -2,7 +2,7 @@
 
 Every float instruction says how it rounds: without that `ptxas` may join a product and a sum. Ops
 that an architecture lacks for a 16-bit float are done in float32 and rounded, which for a sum,
-product, quotient or root gives what rounding once would.
+product, quotient or root gives the same as rounding once.
 """
 
 from __future__ import annotations
@@ -146,8 +146,8 @@ def _integer(code: Code, op: Ops, dtype: DType, amount: DType, operands: Sequenc
 
 
 def _divide(code: Code, node: UOp, operands: Sequence[str]) -> str:
-    """C's quotient and remainder without what the machine leaves open: by 0 the quotient is 0 and
-    the remainder the dividend; by -1 they are the negation and 0.
+    """C's quotient and remainder without the cases that the machine leaves open: by 0 the quotient
+    is 0 and the remainder the dividend; by -1 they are the negation and 0.
     """
     left, right = operands
     dtype, divisor = node.dtype.scalar, node.src[1]

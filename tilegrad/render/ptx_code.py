@@ -81,8 +81,8 @@ def root(node: UOp) -> UOp:
 
 
 def uniform(target: str, source: str) -> str:
-    """A line that sets `target` to what is equal in all lanes of a warp, in a way that lets `ptxas`
-    know so: it has registers and arithmetic of their own for such values.
+    """A line that sets `target` to a value that is equal in all lanes of a warp, in a way that lets
+    `ptxas` know so: it has registers and arithmetic of their own for such values.
     """
     return f"shfl.sync.idx.b32 {target}, {source}, 0, 31, 0xffffffff"
 
@@ -100,7 +100,7 @@ class Code:
         self.free_maxima: set[UOp] = set()
         self.head: list[str] = []
         self.lines: list[str] = []
-        # By register, what writes the lines that set it.
+        # By register, the function that writes the lines that set it.
         self._later: dict[str, Callable[[], None]] = {}
         self._counts = dict.fromkeys(_PREFIXES, 0)
         self._constants: dict[tuple[str, str], str] = {}

@@ -1,7 +1,7 @@
 """Trees of AND, OR and XOR on 32 bits as one `lop3`, which computes any function of three values.
 
-The function is a byte: what it gives for A = 0xF0, B = 0xCC and C = 0xAA. So it is found by
-computing the tree of these three. XOR with all ones is a negation and takes no operand.
+The function is a byte: its result for A = 0xF0, B = 0xCC and C = 0xAA. So it is found by computing
+the tree of these three. XOR with all ones is a negation and takes no operand.
 """
 
 from __future__ import annotations

@@ -130,7 +130,7 @@ class TensorUnits:
 
     @property
     def is_alone(self) -> bool:
-        """Whether one lane goes through what is written now."""
+        """Whether one lane runs the code written now."""
         return self._loop is not None
 
     @property
@@ -231,7 +231,7 @@ class TensorUnits:
         return address
 
     def _meet(self) -> None:
-        """All lanes wait for each other, behind what each has loaded from tensor memory."""
+        """All lanes wait for each other, behind their loads from tensor memory."""
         self.code.emit("tcgen05.fence::before_thread_sync")
         self.code.emit("bar.sync 0")
 
@@ -285,7 +285,7 @@ class TensorUnits:
         return descriptor(self.code, self.memory, node, _FIXED)
 
     def accumulator(self, node: UOp) -> None:
-        """An accumulator begins as zero: the first unit does not add to what is there."""
+        """An accumulator begins as zero: the first unit does not add to its present value."""
         if any(each.op is not Ops.CONST or each.arg for each in lanes_of(node.src[0])):
             raise CompileError("render.ptx: an accumulator in tensor memory begins as zero")
         self._is_begun[node] = self.code.op("pred", "setp.ne.u32", "0", "0")

@@ -79,7 +79,7 @@ class WarpGroups:
         self.code, self.memory, self.units = code, memory, units
         # The registers of units without a wait.
         self._open: dict[UOp, list[str]] = {}
-        # The unit that adds to what another gives, and the registers of left operands.
+        # The unit that adds to the result of another, and the registers of left operands.
         self._next = {
             node.src[2]: node
             for node in program
@@ -116,7 +116,7 @@ class WarpGroups:
         kind = _KINDS[unit.dtype_in]
         out = "f32" if unit.dtype_out.is_float else "s32"
         shape = f"m{unit.m}n{unit.n}k{unit.k}.{out}.{kind}.{kind}"
-        # It adds to what is there, if anything; floats may be negated, and halves lie across the
+        # It adds to the present value, if any; floats may be negated, and halves lie across the
         # sum.
         rest = [str(int(not _is_nothing(c))), *["1"] * (2 * unit.dtype_in.is_float)]
         if unit.dtype_in.itemsize == 2:

@@ -177,7 +177,7 @@ class _Writer:
     def root(node: UOp) -> UOp:
         return below(node, (Ops.AFTER, Ops.ASSIGN))
 
-    # a method for each kind of node; `name` is what its result may be called
+    # a method for each kind of node; `name` may be the name of its result
 
     def nothing(self, node: UOp, name: str) -> None:
         self.names[node] = ()

@@ -80,7 +80,8 @@ def ahead(program: Sequence[UOp], cache_bytes: int) -> dict[UOp, int]:
     """
     found = _ahead_of_jumps(program, cache_bytes) | _ahead_of_copies(program, cache_bytes)
     loops: list[UOp] = []
-    # By what is read in an iteration: the loop that did so first, and the last load with its step.
+    # By the memory read in an iteration: the loop that did so first, and the last load with its
+    # step.
     readers: dict[tuple[UOp, UOp, UOp], UOp] = {}
     last: dict[tuple[UOp, UOp, UOp], tuple[UOp, int]] = {}
     for node in program if cache_bytes else ():
@@ -103,8 +104,8 @@ def ahead(program: Sequence[UOp], cache_bytes: int) -> dict[UOp, int]:
 
 
 def _bodies(program: Sequence[UOp]) -> Iterator[tuple[list[UOp], list[UOp]]]:
-    """Each loop as it ends, as the loops around it and itself, and what stands in it behind the
-    loops inside.
+    """Each loop as it ends, as the loops around it and itself, and the nodes in it behind the loops
+    inside.
     """
     loops: list[UOp] = []
     body: list[UOp] = []

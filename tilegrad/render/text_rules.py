@@ -1,4 +1,4 @@
-"""Node -> text, for what all C-like languages write the same way.
+"""Node -> text, common to all C-like languages.
 
 Each rule takes a node whose sources have their text, and gives its own: an expression for a value,
 one or more lines for an effect. A target replaces a rule by putting one for the same op before
@@ -22,7 +22,7 @@ from tilegrad.render.inline import real, refuse_shared, value_of
 __all__ = ["C_RULES", "is_split", "load_lanes", "store_lanes", "wrapping_type"]
 
 _CHAINS = frozenset({Ops.ADD, Ops.MUL, Ops.XOR})
-# C computes in int what is narrower than int, so these may leave their dtype.
+# C computes values narrower than int in int, so these may leave their dtype.
 _OVERFLOWING = frozenset({Ops.ADD, Ops.SUB, Ops.MUL, Ops.NEG, Ops.SHL, Ops.IDIV, Ops.MULACC})
 _WRAPPING = (Ops.ADD, Ops.SUB, Ops.MUL, Ops.NEG, Ops.SHL, Ops.MULACC)
 _ROUNDING = frozenset({Ops.ADD, Ops.SUB, Ops.MUL, Ops.FDIV, Ops.RECIP})
@@ -245,7 +245,7 @@ def bitcast(u: UOp, ctx: Rendering) -> str:
 
 
 def in_own_type(value: UOp, ctx: Rendering) -> str:
-    """The text of `value` where its size counts: what is narrower than int is computed in int.
+    """The text of `value` where its size counts: values narrower than int are computed in int.
 
     before   as_type<half>((val0&(ushort)(32767u)))
     after    as_type<half>((ushort)(val0&(ushort)(32767u)))

@@ -31,7 +31,7 @@ class Array:
     """An array of a kernel.
 
     Attributes:
-        name: of the array, or what the names of its slices begin with.
+        name: of the array, or the begin of the names of its slices.
         layout: how its elements lie.
         need: puts a function above the kernel.
         length: elements of each slice but the last.

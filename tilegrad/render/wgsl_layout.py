@@ -74,7 +74,7 @@ class Layout:
 
 
 def layout_of(node: UOp, program: Sequence[UOp], target: Target) -> Layout:
-    """The layout of the array `node`, by what the program does with it."""
+    """The layout of the array `node`, by the program's accesses to it."""
     pointer = node.dtype
     if not isinstance(pointer, Pointer):
         raise CompileError(f"render: parameter {node.arg} is no pointer", dtype=pointer)

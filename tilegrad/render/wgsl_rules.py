@@ -89,7 +89,7 @@ def _constant(dtype: DType, value: float, ctx: WGSLRendering) -> str:
 
 
 def _float(dtype: DType, value: float, ctx: WGSLRendering) -> str:
-    """A float; what is not finite must not be one that the compiler knows."""
+    """A float; a value that is not finite must not be one that the compiler knows."""
     if math.isfinite(value):
         text = f"{value!r}{_SUFFIX[dtype]}"
         return f"({text})" if text.startswith("-") else text
@@ -318,8 +318,8 @@ def _to_float(text: str, source: DType, dtype: DType, ctx: WGSLRendering) -> str
     return text if source is dtype else f"{ctx.type(dtype)}({strip_parentheses(text)})"
 
 
-# Where float32 loses digits of a float64 its last bit is set, so that to round it once more gives
-# what rounding once would.
+# Where float32 loses digits of a float64 its last bit is set, so that rounding it once more gives
+# the same as rounding once.
 _ODD = """\
 fn odd_f32(x: f64) -> f32 {
   let near = f32(x);

@@ -38,7 +38,7 @@ def operands_to_seal(u: UOp) -> set[int]:
 
 def _cancels(op: Ops, own: UOp, other: UOp) -> bool:
     if own.op is Ops.CONST:
-        # The sum with -0 is what it was, and so is the difference with 0.
+        # The sum with -0 is unchanged, and so is the difference with 0.
         return op is not Ops.CMPLT and op in _SUMS | {Ops.MUL} and own.arg == 0
     if op is Ops.MUL:
         is_choice = own.op is Ops.CAST and own.src[0].dtype.kind == "bool"

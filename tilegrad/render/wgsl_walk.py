@@ -227,7 +227,7 @@ class WGSLRendering(Rendering):
         text = f"(block / {before}u)" if before > 1 else "block"
         return f"({text} % {sizes[axis]}u)" if any(size > 1 for size in sizes[axis + 1 :]) else text
 
-    # what rules ask for
+    # questions of rules
 
     def variable_text(self, node: UOp) -> str:
         """A variable's value."""
@@ -251,7 +251,7 @@ class WGSLRendering(Rendering):
             self.need(text)
         return f"{name}({', '.join(operands)})"
 
-    # what differs from C
+    # differences from C
 
     def _add(self, node: UOp) -> None:
         if node.op is Ops.DEFINE_VAR:

@@ -178,7 +178,7 @@ class Buffer:
         GlobalCounters.take_memory(nbytes)
         return size_class(nbytes), handle
 
-    # At the end of the process modules may be gone: what it needs is at hand.
+    # At the end of the process modules may be gone: its functions are at hand.
     def __del__(self, note_change: Any = GlobalCounters.note_change) -> None:
         block = self._block
         if block is not None:
@@ -268,7 +268,7 @@ class Buffer:
                 return found
         return self.host_view()
 
-    # what is made of the value
+    # views and copies of the value
 
     @property
     def version(self) -> int:

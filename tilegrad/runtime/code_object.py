@@ -218,7 +218,7 @@ def _segments(sections: Sequence[_Section]) -> list[bytes]:
     ]
 
 
-# what the notes say
+# contents of the notes
 
 
 def metadata(data: bytes) -> dict[str, object]:

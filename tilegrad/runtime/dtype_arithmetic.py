@@ -148,7 +148,7 @@ def _odd(value: int) -> float:
 
 def _fused(rounded: Callable[[float], float]) -> Callable[[float, float, float], float]:
     """x * y + z, rounded once. The product of two such numbers fits a double; the sum is rounded to
-    odd first, so that rounding it again gives what rounding once would.
+    odd first, so that rounding it again gives the same as rounding once.
     """
     memory = memoryview(bytearray(8))
     double, double_bits = memory.cast("d"), memory.cast("Q")

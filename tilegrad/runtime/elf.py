@@ -5,9 +5,9 @@ microseconds for each and imports nothing. It serves x86-64 ELF, position indepe
 model, which is what `compile.llvm` writes there; on every other machine LLVM's own loader does the
 work.
 
-One mapping holds a whole object: code and read-only data, then on pages of their own what may be
-written. It is writable while it is filled and relocated, and only then executable, never both at
-once. Memory is given back with the object, so a caller keeps a reference to it.
+One mapping holds a whole object: code and read-only data, then on pages of their own the writable
+data. It is writable while it is filled and relocated, and only then executable, never both at once.
+Memory is given back with the object, so a caller keeps a reference to it.
 
 Symbols that an object does not define come from a closed table given by the caller. Nothing is
 looked up in the process by name, so a kernel cannot come to depend on a library that happens to be
@@ -93,7 +93,8 @@ def libc_symbols(*names: str) -> Mapping[str, int]:
 
 
 def load(data: bytes, symbols: Mapping[str, int] | None = None) -> LoadedObject:
-    """Put an object in memory; `symbols`, by default `libc_symbols()`, has what it does not define.
+    """Put an object in memory; `symbols`, by default `libc_symbols()`, has those that it does not
+    define.
 
     Raises DeviceError for a symbol that neither has, and DataError for a damaged object.
     """

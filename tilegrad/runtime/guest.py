@@ -265,7 +265,7 @@ class GuestRuntime(Runtime):
             return GuestProgram(name, self._linked(binary, base), self.memory)
 
     def _linked(self, binary: bytes, base: int) -> Linked:
-        """The object alone where it calls nothing, else with what it may call."""
+        """The object alone where it calls nothing, else with the functions that it may call."""
         try:
             return link([binary], self._machine, base, {})
         except DeviceError:

@@ -1,7 +1,7 @@
 """AMD's GPUs through `libamdhip64`, the library of ROCm that every driver comes with.
 
-Only what is used is declared. A handle is an address on the GPU, a program a function of a module.
-Launches go into one stream in their order; a copy waits for those before it.
+Only used functions are declared. A handle is an address on the GPU, a program a function of a
+module. Launches go into one stream in their order; a copy waits for those before it.
 
 The arguments of a kernel are one block of eight-byte words (`render.amdgpu`), which the library
 takes as it is.
@@ -67,7 +67,7 @@ _FUNCTIONS: dict[str, tuple[Any, ...]] = {
 
 
 def open_library(kind: str = "AMD") -> Any:
-    """The library with what is used of it declared, for a device of this kind.
+    """The library with the used functions declared, for a device of this kind.
 
     Raises DeviceError where there is none, or an old one.
     """
@@ -303,7 +303,7 @@ class HipRuntime(Runtime):
         self.waited(self._watchdog.wait())
 
     def _settle(self) -> None:
-        """Wait for what was launched, if anything was: a copy would wait without being watched."""
+        """Wait for the launches, if there were any: a copy would wait without being watched."""
         self._call("hipSetDevice", self._device)
         if not self._watchdog.is_idle:
             self.synchronize()

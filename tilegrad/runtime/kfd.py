@@ -219,7 +219,7 @@ class KfdRuntime(Runtime):
         self._kernels: deque[str] = deque(maxlen=_PACKETS)
 
     def _request(self, name: str, *values: int) -> tuple[int, ...]:
-        """An ioctl; what the driver made of its structure.
+        """An ioctl; the structure as the driver left it.
 
         Raises MemoryError where there is no room, DeviceError for another refusal.
         """

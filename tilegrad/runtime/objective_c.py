@@ -64,7 +64,7 @@ class ObjectiveC:
         return self.text(self.send(error, "localizedDescription")) if error else ""
 
     def answers(self, receiver: int, selector: str) -> bool:
-        """Whether an object has a method: to send what it has not ends the process."""
+        """Whether an object has a method: a message without one ends the process."""
         number = Object(self._runtime.sel_registerName(selector.encode()))
         return bool(self.send(receiver, "respondsToSelector:", number, result=ctypes.c_bool))
 
@@ -84,7 +84,7 @@ class ObjectiveC:
         types = tuple(type(each) for each in arguments)
         function = self._functions.get((result, types))
         if function is None:
-            # One address for all methods: it is called as what the method is.
+            # One address for all methods: it is called with the method's own type.
             prototype = ctypes.CFUNCTYPE(result, Object, Object, *types)
             function = self._functions[result, types] = prototype(self._send_address)
         number = self._selectors.get(selector)

@@ -86,7 +86,7 @@ class Runtime(Protocol):
         ...
 
     def free(self, handle: Any, nbytes: int) -> None:
-        """Give back what `allocate(nbytes)` returned."""
+        """Give back memory that `allocate(nbytes)` returned."""
         ...
 
     def copy_in(self, handle: Any, data: memoryview) -> None:

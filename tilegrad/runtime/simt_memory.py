@@ -90,7 +90,7 @@ class Memory:
         return values if self.decode is None else [self.decode[value] for value in values]
 
     def read_box(self, matrix: TileMap, begin: Sequence[int]) -> Sequence[Any]:
-        """A box of a matrix; what lies outside of the matrix is 0."""
+        """A box of a matrix; elements outside of the matrix are 0."""
         found: list[Any] = []
         for index, count in rows_of_box(matrix, begin):
             found += self.read_vector(index, count) if count else ()
@@ -143,7 +143,7 @@ class CopyGroup:
 
 
 class TrackedMemory(Memory):
-    """Memory that several lanes may touch, and what each element has seen.
+    """Memory that several lanes may touch, and the accesses that each element has seen.
 
     Every lane between two barriers has a stamp, and stamps only grow. An element that one lane
     writes may be touched by no other before they meet at a barrier, which is what raises `start`;
@@ -178,7 +178,8 @@ class TrackedMemory(Memory):
         # fills it, or the group of copies that did.
         self.copies: dict[int, list[list[tuple[int, Sequence[Any]]]]] = {}
         self.flying: dict[int, int | CopyGroup] = {}
-        # By lane, what a matrix unit may still read for it, in groups: where, and who wrote it.
+        # By lane, the memory that a matrix unit may still read for it, in groups: where, and who
+        # wrote it.
         self.open_reads: dict[int, list[list[tuple[int, list[int]]]]] = {}
         self.writers = [_NOBODY] * size
         self.readers = [_NOBODY] * size

@@ -1,4 +1,6 @@
-"""Matrix units in Python: what one gives to each lane for what the lanes hold."""
+"""Matrix units in Python: the result of one for each lane, from the elements that the lanes
+hold.
+"""
 
 from __future__ import annotations
 
@@ -82,7 +84,7 @@ def _products(
 
 
 def _odd_sums(x: Any, y: Any) -> Any:
-    """x + y rounded to odd, so that rounding it again gives what rounding once would."""
+    """x + y rounded to odd, so that rounding it again gives the same as rounding once."""
     import numpy as np
 
     total = x + y

@@ -74,7 +74,7 @@ class Watchdog:
             return self._passed + len(self._marks)
 
     def wait(self, number: int | None = None) -> float:
-        """Wait for all work of the queue, or for what lies before a mark; the seconds.
+        """Wait for all work of the queue, or for that before a mark; the seconds.
 
         Raises DeviceError where the device makes no progress.
         """
@@ -101,7 +101,7 @@ class Watchdog:
         return self._is_hung
 
     def _put_mark(self) -> None:
-        # The names go first: what another thread launches meanwhile may lie behind the mark.
+        # The names go first: launches of another thread meanwhile may lie behind the mark.
         kernels, self._launched = self._launched, []
         try:
             mark = self._mark()
@@ -123,7 +123,7 @@ class Watchdog:
     def _ask(self, mark: Any) -> bool:
         """Whether the queue has come to a mark.
 
-        Raises what the driver says of a device that is lost, with the kernels that may be why.
+        Raises the driver's error about a device that is lost, with the kernels that may be why.
         """
         try:
             return self._has_passed(mark)
