@@ -33,7 +33,7 @@ is_dynamo_compiling = is_compiling
 
 
 def reset() -> None:
-    """Nothing: what was compiled for other graphs is in nobody's way."""
+    """Nothing: code compiled for other graphs is in no one's way."""
 
 
 cudagraph_mark_step_begin = reset

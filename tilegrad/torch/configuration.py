@@ -60,12 +60,12 @@ def set_num_interop_threads(num: int) -> None:
 
 
 def get_default_dtype() -> DType:
-    """The dtype of floats that nobody gave one."""
+    """The dtype of floats without one of their own."""
     return dtypes.default_float
 
 
 def set_default_dtype(d: DType) -> None:
-    """Let floats that nobody gives a dtype have this one.
+    """Let floats without a dtype of their own have this one.
 
     Raises DTypeError for a dtype that is no float.
     """
@@ -75,12 +75,12 @@ def set_default_dtype(d: DType) -> None:
 
 
 def get_default_device() -> device:
-    """The device of tensors that nobody gave one."""
+    """The device of tensors without one of their own."""
     return as_device(Device.DEFAULT)
 
 
 def set_default_device(device: Any) -> None:
-    """Let tensors that nobody gives a device be on this one."""
+    """Let tensors without a device of their own be on this one."""
     Device.DEFAULT = name_of(device)
 
 

@@ -175,13 +175,13 @@ def new_group(ranks: Sequence[int] | None = None, **options: Any) -> ProcessGrou
 
 
 def barrier(group: Any = None, async_op: bool = False, device_ids: Any = None) -> Work | None:
-    """Nobody to wait for."""
+    """Nothing: there is no other process to wait for."""
     _asked(group)
     return _through(async_op)
 
 
 def monitored_barrier(group: Any = None, timeout: Any = None, wait_all_ranks: bool = False) -> None:
-    """Nobody to wait for."""
+    """Nothing: there is no other process to wait for."""
     _asked(group)
 
 

@@ -117,7 +117,7 @@ def manual_seed(seed: int) -> Generator:
 
 
 def seed() -> int:
-    """Begin a stream that nobody has seen; gives its seed."""
+    """Begin a new stream; gives its seed."""
     return default_generator.seed()
 
 

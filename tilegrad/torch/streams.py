@@ -31,7 +31,7 @@ class Stream:
         return self._seed
 
     def seed(self) -> int:
-        """Begin a stream that nobody has seen; gives its seed."""
+        """Begin a new stream; gives its seed."""
         self.manual_seed(int.from_bytes(os.urandom(7), "little"))
         return self._seed
 

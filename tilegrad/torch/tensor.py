@@ -406,7 +406,7 @@ class Tensor(  # type: ignore[misc]
             return True
         if not can_view(self, (self.numel(),)):
             return False
-        # A slice of memory that nobody else has any more is a value of its own.
+        # A slice of memory without other holders is a value of its own.
         return is_alone(self) or self._is_in_order()
 
     def _is_in_order(self) -> bool:

@@ -1,8 +1,8 @@
 """Whether gradients are recorded, and in which dtype products are computed: modes of a thread.
 
-tilegrad's graphs are differentiable wherever nothing says otherwise. So what a block without
-gradients made is cut off from its graph when the block ends: until then nobody asks for its
-gradient.
+tilegrad's graphs are differentiable wherever nothing says otherwise. So results of a block without
+gradients are cut off from their graph when the block ends: until then their gradient is not asked
+for.
 """
 
 from __future__ import annotations

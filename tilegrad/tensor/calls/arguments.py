@@ -69,7 +69,7 @@ def signature_of(
         key += kwargs
         if not add_arguments(kwargs.values(), key, operands, inputs, pool):
             return None
-    # Whoever knows the signature of constants alone would keep these, and the user's lines, alive.
+    # A holder of the signature of constants alone would keep these, and the user's lines, alive.
     return (key, operands, inputs) if inputs else None
 
 

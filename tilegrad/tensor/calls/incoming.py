@@ -95,8 +95,7 @@ class Incoming(Core):
 
     @property
     def requires_grad(self) -> bool | None:
-        """Whether `backward` adds up a gradient for this tensor; None means that nobody has said
-        so.
+        """Whether `backward` adds up a gradient for this tensor; None means that it was not set.
 
         Returns a bool or None.
 

@@ -29,8 +29,8 @@ _leaves: weakref.WeakSet[UOp] = weakref.WeakSet()
 
 
 def number_table(like: Any, values: Sequence[float], dtype: DType) -> Any:
-    """The tensor of `values`, (number of values,), of the class and on the device of `like`. Nobody
-    may write to it.
+    """The tensor of `values`, (number of values,), of the class and on the device of `like`. It
+    must not be written to.
     """
     device = device_of(like)
     data = pack(values, dtype)

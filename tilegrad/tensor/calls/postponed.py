@@ -54,7 +54,7 @@ def postponed(
     entry: Any,
     operands: list[Any] | None,
 ) -> Any:
-    """The tensor of a call whose nodes nobody has asked for, of the class and device of `first`; a
+    """The tensor of a call whose nodes were not asked for, of the class and device of `first`; a
     view of one of `operands`, if they are given. Written out: no function is called more often.
     """
     call: Call = blank(Call)

@@ -170,7 +170,7 @@ class MethodPattern(Pattern[MethodTemplate]):
     Attributes:
         numbers: those of its calls among all, for each result.
         family: those calls.
-        kinds: what calls at some sizes that came have in common, where nobody asked for more.
+        kinds: the common kind of calls at some sizes that came, where no more was asked for.
     """
 
     __slots__ = ("family", "kinds", "numbers")

@@ -124,7 +124,7 @@ def are_few(size: int, dtype: DType) -> bool:
 
 
 def can_upload(device: str) -> bool:
-    """Whether new memory of `device` may be written here and now, with nobody to see a run."""
+    """Whether new memory of `device` may be written here and now, as no watcher is to see a run."""
     if (
         device == "HOST"
         or not postpones_calls()

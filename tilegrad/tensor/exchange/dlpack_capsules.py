@@ -100,7 +100,7 @@ def _end(address: int | None, given: dict[int, Any] = _given) -> None:
 
 
 def _drop(capsule: int | None, given: dict[int, Any] = _given) -> None:
-    """A capsule dies; if nobody took what it holds, nobody will."""
+    """A capsule dies; if its memory was not taken, it cannot be any more."""
     for name in (_OLD, _NEW):
         if _is_valid_at(capsule, name):
             given.pop(_pointer_at(capsule, name) or 0, None)

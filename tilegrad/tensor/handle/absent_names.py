@@ -30,7 +30,9 @@ _INSTEAD = {
 
 
 class AbsentName:
-    """An attribute that is not there: whoever reads it of a tensor is told what to write."""
+    """An attribute that is not there: reading it of a tensor raises an error with the spelling to
+    use.
+    """
 
     __slots__ = ("_name",)
 

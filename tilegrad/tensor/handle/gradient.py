@@ -1,7 +1,7 @@
 """How a gradient takes another value: in place, where somebody else has it.
 
 PyTorch adds to `grad`, clips and clears it in place, so `g = p.grad` sees what follows. A gradient
-that nobody has but its tensor is replaced instead, which needs no write to memory.
+held by its tensor alone is replaced instead, which needs no write to memory.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ __all__ = ["Adding", "add_gradient", "adding", "set_gradient"]
 
 
 class Adding:
-    """A block that adds to gradients: whether it replaces each, whoever has it, as each has
+    """A block that adds to gradients: whether it replaces each, even a shared one, as each has
     gradients in turn, and the tensors whose gradient it has added to, by identity.
     """
 
@@ -47,7 +47,7 @@ def adding(*, replaces: bool) -> Iterator[Adding]:
 
 
 def add_gradient(tensor: Any, gradient: Any) -> None:
-    """Let `grad` of a tensor be its sum with `gradient`, a tensor that nobody else has."""
+    """Let `grad` of a tensor be its sum with `gradient`, a tensor without other holders."""
     block = _adding.get()
     if block is not None:
         block.tensors[id(tensor)] = tensor
@@ -67,7 +67,7 @@ def _require_gradient(gradient: Any) -> None:
 
 
 def set_gradient(tensor: Any, value: Any) -> None:
-    """Let `grad` of a tensor, which has one, be `value`, a tensor that nobody else has. Who holds
+    """Let `grad` of a tensor, which has one, be `value`, a tensor without other holders. Who holds
     the gradient, or a view of it, sees the value.
     """
     if _is_seen(tensor) and _is_alike(tensor._gradient, value):

@@ -1,5 +1,5 @@
 """Which tensors are alive, and which of them hold a node: an index that the one setter of a
-tensor's node maintains, so that nobody has to walk all tensors to find those of a graph.
+tensor's node maintains, so that no search for those of a graph walks all tensors.
 
 A node knows the tensors that hold it (`UOp.holders`, weak references). An entry that is out of date
 is harmless: a tensor counts only while it holds the node. A tensor is *young* until a run that
@@ -196,7 +196,7 @@ def grown_up(tensor: Any, node: UOp) -> None:
     if _young.pop(number, None) is None:
         _old.pop(number, None)
     if tensor.uop is not node:
-        # Its own thread has given it another one meanwhile, which nobody has seen.
+        # Its own thread has given it another one meanwhile, which was not looked at.
         hold(tensor, tensor.uop)
 
 

@@ -23,7 +23,7 @@ class Metadata:
     """Shape, dtype and sizes, which the call of a tensor knows, or its node."""
 
     __slots__ = ()
-    # Not set as long as nobody asks for it, where the tensor knows the call that makes it.
+    # Not set before it is asked for, where the tensor knows the call that makes it.
     _node: UOp
     _call: Call | None
 

@@ -27,9 +27,9 @@ class Extremes(NamedTuple, Generic[T]):
 
 class ValuesAlone:
     """Which call gave the values of a tensor that is a pair in PyTorch: `max` or `min` over `axis`
-    of `source`, a node, or a call whose node nobody has made. The source may be much larger than
-    the values, so it is kept alive only from when the tensor is used as a pair until its indices
-    are known.
+    of `source`, a node, or a call whose node is not made. The source may be much larger than the
+    values, so it is kept alive only from when the tensor is used as a pair until its indices are
+    known.
     """
 
     __slots__ = ("alive", "axis", "indices", "keepdim", "name", "source")

@@ -1,8 +1,8 @@
 """Calls whose nodes are made only when somebody asks for them.
 
 Unless `SEGMENTS=0`, a method that has a template (`tensor.calls.templates`) gives a tensor that
-knows its *call*: the template, and for each operand its node or the call that made it. Its slot
-for a node is empty, so that whoever reads it comes to `expand`, which makes the nodes. A loop whose
+knows its *call*: the template, and for each operand its node or the call that made it. Its slot for
+    a node is empty, so that a reader comes to `expand`, which makes the nodes. A loop whose
 steps are equal never asks for them: `tensor.storage.segments` knows what to run by the calls.
 
 The calls of a thread are its *pool*. Code that looks at the tensors alive (`tensor.handle.living`)
@@ -50,8 +50,7 @@ __all__ = [
 # Movement ops with their arguments and shapes, from memory up.
 Moves = tuple[tuple[Ops, Any, tuple[Any, ...]], ...]
 
-# Calls that nobody reads and that stand for more nodes have them made: their graph runs by itself
-# (`pending`).
+# Unread calls that stand for more nodes have them made: their graph runs by itself (`pending`).
 MOST_NODES = 1 << 15
 # After this many reads in a row that had to make the nodes, a pool takes no calls for a while, and
 # each time four times as many: a program whose calls never recur is not planned in two ways.
@@ -466,8 +465,8 @@ def _was(tensor: Any, node: UOp) -> None:
 
 
 def become_memory(tensor: Any, call: Call, memory: UOp) -> None:
-    """Let the tensor of a call, whose node nobody has made, stand on the memory that it was
-    computed to.
+    """Let the tensor of a call, whose node is not made, stand on the memory that it was computed
+    to.
     """
     settle_alias(tensor, call, memory)
     base = base_of(memory)
@@ -490,7 +489,7 @@ def settle_alias(tensor: Any, call: Call, memory: UOp | None = None) -> None:
     alias = tensor._alias
     if alias is None or alias[1].__class__ is not int or not alias[1]:
         return
-    # A view of memory looks there as before, whoever else does.
+    # A view of memory looks there as before, with other views or without.
     is_view = call.inputs is None and call.value is not None
     if is_alone(tensor) and not is_view:
         tensor._alias = None

@@ -117,7 +117,7 @@ class Filled(Scan):
         dtype: DTypeLike = None,
         requires_grad: bool | None = None,
     ) -> Self:
-        """As `empty`: nobody is to rely on the values.
+        """As `empty`: the values are not to be relied on.
 
         Args:
             shape: the sizes, one by one or as one tuple.

@@ -47,7 +47,7 @@ class Generator:
             self.seed, self.drawn, self.forks = seed & (2**64 - 1), 0, 0
 
     def take(self, words: int) -> tuple[int, int]:
-        """(seed, offset) of the next `words` words, which nobody else gets."""
+        """(seed, offset) of the next `words` words, which are handed out once."""
         with self._lock:
             offset = self.drawn
             self.drawn += words
@@ -61,7 +61,7 @@ class Generator:
 
     def leave_parent(self) -> None:
         """In a forked child: go on in a stream of its own, which the parent's position and the
-        child's number decide. Whoever held the lock is gone.
+        child's number decide. The holder of the lock is gone.
         """
         self._lock = threading.Lock()
         text = f"{self.seed} {self.drawn} {_forking.number}"

@@ -2,7 +2,7 @@
 
 Before a run every tensor has its node, as values on the way may be what it needs. A copy from the
 host has none on its way. A loop that takes slices of new data at each step (`batch[:, t]`) made all
-nodes of the gradients of the step before, which nobody asked for.
+nodes of the gradients of the step before, in vain.
 """
 
 from __future__ import annotations

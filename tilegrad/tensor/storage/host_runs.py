@@ -74,7 +74,7 @@ _quiet = _Quiet()
 
 
 class _Unseen:
-    """The switches that were seen last under which nobody is to see a run."""
+    """The switches that were seen last under which no watcher is to see a run."""
 
     config: Any = None
 
@@ -109,7 +109,7 @@ def evaluated(tensor: Any, most: int = _MOST_UNSTORED) -> Any | None:
     if not may_compute():
         return None
     with _exclusive:
-        # Calls that nobody reads would wait forever: once there are many, all of them run.
+        # Unread calls would wait forever: once there are many, all of them run.
         if pool.count > _MOST_WAITING and (alive := _many(pool)):
             run_on_host(tensor, call, alive)
             return None
@@ -246,7 +246,7 @@ def _many(pool: Pool) -> list[Call]:
 
 
 def may_compute() -> bool:
-    """Whether nobody is to see a run."""
+    """Whether no watcher is to see a run."""
     config = current_config()
     if config is not _unseen.config:
         if config.SEGMENTS != 1 or config.TEMPLATES != 1 or config.NOOPT:

@@ -281,7 +281,7 @@ def note_run(
 ) -> None:
     """Note what a run over `leaves`, and the memory `bases` below them, made its values from: for
     each the number of its call, the memory that holds it, and what it reached. The first of its
-    calls are `calls`, whose results are alive: nobody can ask for a gradient to another one.
+    calls are `calls`, whose results are alive: a gradient to another one cannot be asked for.
     """
     # Nearly every read comes by: what the classes could do themselves would be frames.
     ref = weakref.ref

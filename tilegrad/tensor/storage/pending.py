@@ -1,4 +1,4 @@
-"""Graphs that nobody reads, and that grow: from some size on, their first nodes run by themselves.
+"""Unread graphs that grow: from some size on, their first nodes run by themselves.
 
     for _ in range(100_000):
         x = x * 0.99 + y

@@ -111,8 +111,8 @@ def run(
 
 
 def keeps() -> bool:
-    """Whether runs store what nobody asked for: not those of a capture, whose results alone count,
-    not the plain plan, and not what a transformed function asks for.
+    """Whether runs store values beside the requested ones: not those of a capture, whose results
+    alone count, not the plain plan, and not those that a transformed function asks for.
     """
     record = record_of_thread()
     is_captured = record is not None and record.known is not None
@@ -191,12 +191,12 @@ def _apart(tensor: Any, stored: UOp) -> UOp:
 
 
 def retained_of(request: Request) -> Iterable[UOp]:
-    """The values that a run of `request` stores though nobody asked for them."""
+    """The values that a run of `request` stores beside the requested ones."""
     return _Others({}, None).retained(request)
 
 
 class _Others(engine.Others):
-    """The tensors alive that a run meets, though nobody asked for them."""
+    """The tensors alive that a run meets, beside the requested ones."""
 
     def __init__(self, values: Variables, near: Near | None):
         self.values = values
@@ -204,7 +204,7 @@ class _Others(engine.Others):
         # Values that tensors need which look at memory about to be overwritten.
         self.lookers: dict[int, tuple[Any, UOp]] = {}
         self.request: Request | None = None
-        # Values that the run materialises though nobody asked for them.
+        # Values that the run materialises beside the requested ones.
         self.materialised: list[UOp] = []
         self.request_numbers: Collection[UOp] | None = None
         # Values that depend on variables, for the variables' values in this run.

@@ -239,8 +239,8 @@ def give_back(call: Call) -> None:
 
 def value_for(tensor: Any, value: Value, first_of: dict[Value, Any]) -> Value:
     """The memory for a tensor whose call has `value`. Results of equal calls share one, and who
-    writes to one of them copies it first: `first_of` knows the first of them. A leaf shares with
-    nobody, as what is computed from its memory has its gradient.
+    writes to one of them copies it first: `first_of` knows the first of them. A leaf shares with no
+        other tensor, as values computed from its memory have its gradient.
     """
     first = first_of.setdefault(value, tensor)
     if first is not tensor and not same_storage(first, tensor):

@@ -25,7 +25,7 @@ _FREE = frozenset({
 })  # fmt: skip
 # Nodes that unpack a block of quantized weights, at most (io/quantized.py).
 _MOST_UNPACKING = 512
-# The most bytes that a run materialises of values that nobody asked for.
+# The most bytes that a run materialises beside the requested values.
 _MOST_BYTES = 1 << 29
 # Memory, and what is remembered as it runs.
 NEVER_MATERIALISED = frozenset({

@@ -263,8 +263,9 @@ def can_replace(tensor: Any, value: Any) -> bool:
 
 
 def take_over(tensor: Any, value: Any) -> bool:
-    """Let `tensor`, which is in no memory yet, be what `value` is, a tensor that nobody else has,
-    as if it was written to. False, and nothing happens, where somebody would see a difference.
+    """Let `tensor`, which is in no memory yet, have the value of `value`, a tensor without other
+    holders, as if it was written to. False, and nothing happens, where somebody would see a
+    difference.
     """
     if tensor is value:
         return False
@@ -297,14 +298,14 @@ def _is_expanded(tensor: Any) -> bool:
 
 
 def _is_unknown_to_others(tensor: Any) -> bool:
-    """Whether no view, and nobody who looks for it by its address, has the memory of `tensor`."""
+    """Whether no view, and no holder of its address, has the memory of `tensor`."""
     if tensor._alias is not None and (tensor._alias[1] != 0 or not is_alone(tensor)):
         return False
     return is_memory_unknown(tensor)
 
 
 def is_memory_unknown(tensor: Any) -> bool:
-    """Whether nobody looks for the memory of `tensor`, which is no file, by its address."""
+    """Whether no holder of its address looks for the memory of `tensor`, which is no file."""
     if is_file(tensor.device):
         return False
     if tensor._call is not None:
@@ -353,7 +354,7 @@ def take(
 
 def take_memory(tensor: Any, value: Value, moves: Moves) -> None:
     """Let `tensor`, which `can_wait` for one of this shape and dtype, take a value that is there:
-    `moves` of memory that nobody else has.
+    `moves` of memory without other holders.
     """
     entry = composing.entry or call_site()
     tensor, others, storage, previous = _freed(tensor)

@@ -1,7 +1,6 @@
 """Assignment: a tensor that keeps its memory and takes another value.
 
-Whoever needs the old value gets it: the engine runs pending readers before the write, in one
-schedule.
+Pending readers get the old value: the engine runs them before the write, in one schedule.
 """
 
 from __future__ import annotations
@@ -102,11 +101,11 @@ class Assignment(Algebra):
         return self._assign(value)
 
     def _assign(self, value: Any, *, wants_grad: bool | None = None, is_new: bool = False) -> Self:
-        """As `assign`; with `wants_grad`, the aliases require a gradient from now on. Nobody else
-        has a value that `is_new`.
+        """As `assign`; with `wants_grad`, the aliases require a gradient from now on. A value that
+        `is_new` has no other holders.
         """
         if isinstance(value, Core) and not is_new and self._call is None:
-            # Else a loop of `x.copy_(f(x))` that nobody reads is one graph.
+            # Else a loop of `x.copy_(f(x))` without reads is one graph.
             become_memory(self)
         if isinstance(value, Core) and writes.can_wait(self, value):
             with exclusive():
@@ -182,7 +181,7 @@ class Assignment(Algebra):
         elif own is None:
             self._become_value(write)
         elif memory.is_whole(own) and memory.is_in_order(own):
-            # A value that nobody has seen is not written first.
+            # An unread value is not written first.
             target = memory.without_detach(found.over(memory.unwritten(own) if is_sole else own))
             version = memory.version_of(own)
             self._show(write, compute(Ops.ASSIGN, value.dtype, (target, value)))
@@ -406,7 +405,7 @@ class Assignment(Algebra):
                 return
         if has_tensor(key):
             if writes.is_put_off(self):
-                # Else a loop of writes that nobody reads is one graph.
+                # Else a loop of writes without reads is one graph.
                 self.realize()
             made = self._written(key, value)
             with exclusive():
@@ -447,7 +446,7 @@ class Assignment(Algebra):
         that requires none does so after it took a value that does.
 
         Args:
-            is_new: whether nobody else has `value`.
+            is_new: whether `value` has no other holders.
 
         Raises DTypeError for such a leaf, else as `assign`.
         """

@@ -1,10 +1,10 @@
 """Writes to small tensors of `tilegrad.torch`, done by the host when they are asked for: elements,
 rows, slices, what a mask or indices pick, and updates (`x[i] += y`, `w -= step`).
 
-Where nobody but the tensor can see its memory, the elements are written where they are; else to a
-copy, which the tensor stands on from then on. The written value may wait: a few steps over a few
-elements are computed for it (`host_runs`). A write that is more than that, or an error, is left to
-those who run it.
+Where only the tensor can see its memory, the elements are written in place; else to a copy, which
+the tensor stands on from then on. The written value may wait: a few steps over a few elements are
+computed for it (`host_runs`). A write that is more than that, or an error, is left to those who run
+it.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def update_on_host(tensor: Any, operation: Callable[[Any, Any], Any], other: Any
 
 
 def _change(tensor: Any, write: Callable[[Any, Any], bool], given: Any) -> bool:
-    """Let `write` change the elements of a tensor, and of whoever shares its storage."""
+    """Let `write` change the elements of a tensor, and of those that share its storage."""
     if tensor._call is None or tensor._call.value is None:
         # The tensor waits, or has a node.
         if not is_alone(tensor):
@@ -237,8 +237,8 @@ def _update(seen: Any, operation: Callable[[Any, Any], Any], given: Any) -> bool
 
 
 def _is_sole(tensor: Any, members: list[Any]) -> bool:
-    """Whether nobody but `members` can see the memory that `tensor` stands on, which has no past:
-    no call that waits, no node, no array.
+    """Whether only `members` can see the memory that `tensor` stands on, which has no past: no call
+    that waits, no node, no array.
     """
     for each in members:
         if sys.getrefcount(each._call) != ONE_ATTRIBUTE or each._call.inputs is not None:

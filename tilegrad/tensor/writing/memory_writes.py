@@ -5,9 +5,9 @@ values, where a program writes a row or a slice a step and reads those so far.
     cache[:, : at + 1]                  a view of the memory, which a segment has as a leaf
 
 So neither the position nor the length is part of any plan, and all layers of a network run the same
-segments. The memory is written in place where Python's counts of references say that nobody else
-looks at what is there: no call that waits, no result whose graph is kept, no node. Else the tensor
-and its views stand on a copy from then on, and whoever looks at the old value keeps it.
+segments. The memory is written in place where Python's counts of references say that there is no
+other holder: no call that waits, no result whose graph is kept, no node. Else the tensor and its
+    views stand on a copy from then on, and other holders keep the old value.
 """
 
 from __future__ import annotations
@@ -112,7 +112,9 @@ def own_memory(tensor: Any, most: int, but: Any = None) -> Any | None:
 
 
 def _is_in_order(call: Any) -> bool:
-    """Whether the result of a call is all of its memory in its order, whose address nobody has."""
+    """Whether the result of a call is all of its memory in its order, whose address was not given
+    out.
+    """
     buffer = call.value.buffer
     return (
         all(op is Ops.RESHAPE for op, *_ in call.moves)
@@ -146,8 +148,8 @@ def _members(tensor: Any, but: Any) -> list[Any] | None:
 
 
 def _is_theirs_alone(holders: Sequence[Any]) -> bool:
-    """Whether nobody but these tensors has the memory of the first: no call has one of their calls
-    as an input.
+    """Whether only these tensors have the memory of the first: no call has one of their calls as an
+    input.
     """
     for each in holders:
         if sys.getrefcount(each._call) > ONE_ATTRIBUTE:
@@ -162,8 +164,8 @@ def _is_theirs_alone(holders: Sequence[Any]) -> bool:
 
 
 def _give_back_others() -> None:
-    """Let what was computed stand on its memory alone, as it would some runs later: nobody has what
-    it was computed from any more.
+    """Let computed values stand on their memory alone, as they would some runs later: their
+    operands have no holder any more.
     """
     for reference in this_thread.pool.computed:
         each = reference()

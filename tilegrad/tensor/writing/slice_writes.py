@@ -5,9 +5,9 @@
     x[i] = v       where(indices == i, v, x)        `i` is an input: one graph for all positions
 
 So a loop that writes to slices is made of values alone, and its steps are equal segments. A result
-that is in no memory yet, and that nobody else looks at, is another result from then on. The host
-writes to memory (`memory_writes`) where slices begin at many positions, as each would be a graph of
-its own; where a tensor is large; and where it is read up to one length after the other.
+that is in no memory yet, and has no other holder, is another result from then on. The host writes
+to memory (`memory_writes`) where slices begin at many positions, as each would be a graph of its
+own; where a tensor is large; and where it is read up to one length after the other.
 """
 
 from __future__ import annotations

@@ -65,7 +65,9 @@ def all_or_nothing() -> Iterator[None]:
 
 @contextmanager
 def nothing_noted() -> Iterator[None]:
-    """A block whose assignments are to tensors of its own, which nobody has before or after it."""
+    """A block whose assignments are to tensors of its own, which exist neither before nor after
+    it.
+    """
     before, _log.entries = _log.entries, None
     try:
         yield

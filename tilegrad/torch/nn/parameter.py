@@ -69,8 +69,8 @@ class Parameter(Tensor, metaclass=_ParameterKind):
             with thread_modes.enable_grad():
                 if not isinstance(data, OurTensor):
                     return marked(Tensor(data), requires_grad)
-                # It is an alias of the given tensor. If nobody else has that tensor, it is a copy,
-                # which is memory of its own from the first step on.
+                # It is an alias of the given tensor. If that tensor has no other holder, it is a
+                # copy, which is memory of its own from the first step on.
                 is_seen = sys.getrefcount(data) > _GIVEN or not is_alone(data)
                 own = as_ours(data).detach()
                 return marked(own if is_seen else own.clone(), requires_grad)
