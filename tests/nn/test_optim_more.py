@@ -299,3 +299,23 @@ def test_a_rate_that_a_schedule_moves_counts_when_pytorch_looks_at_it(
         schedule.load_state_dict(states[1])
         found.append(values + steps(optimizer, schedule))
     np.testing.assert_allclose(found[1], found[0], rtol=1e-5)
+
+
+def decayed(late: dict[str, float] | None = None) -> Array:
+    """A weight after three steps of Adagrad; before the second its options become `late`."""
+    weight = Tensor([[1.0, -2.0, 0.5]], requires_grad=True)
+    optimizer = nn.optim.Adagrad([weight], lr=0.1)
+    for step in range(3):
+        optimizer.zero_grad()
+        ((weight - 1) * (weight - 1)).sum().backward()
+        if late and step == 1:
+            optimizer.param_groups[0].update(late)
+        optimizer.step()
+    return np.asarray(weight.numpy())
+
+
+def test_an_option_that_counts_steps_comes_before_the_first() -> None:
+    expected = decayed()
+    with pytest.raises(ConfigError, match=r"counts steps(.|\n)*remedy: +give it when"):
+        decayed({"lr_decay": 0.1})
+    np.testing.assert_array_equal(decayed(), expected)

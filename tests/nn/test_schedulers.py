@@ -259,3 +259,77 @@ def test_a_plateau_goes_on_from_its_state() -> None:
     assert optimizer.lr.item() == 0.5
     with pytest.raises(DataError, match=r"ReduceLROnPlateau\.load_state_dict: missing: best"):
         second.load_state_dict({})
+
+
+def _chained(name: str, t: int, rate: float) -> float:
+    """PyTorch's rules for step t of schedulers that go on from the rate there is."""
+    if name == "stairs":
+        return rate * 0.5 if t % 3 == 0 else rate
+    if name == "milestones":
+        return rate * 0.25 ** (t in (2, 5))
+    if name == "constant":
+        return rate / 0.5 if t == 4 else rate
+    if name == "linear":
+        return rate * (0.2 + 0.2 * t) / (0.2 + 0.2 * (t - 1)) if t <= 4 else rate
+    if name == "exponential":
+        return rate * 0.9
+    if name == "factors":
+        return rate / t
+    if name == "polynomial":
+        return rate * ((8 - t) / (9 - t)) ** 2 if t <= 8 else rate
+    # From the least rate of a cosine no factor leads away.
+    now, before = cosine(t / 6), cosine((t - 1) / 6)
+    return rate + 0.9 * now if (t - 1) % 12 == 6 else 0.1 + (rate - 0.1) * now / before
+
+
+_CHAINED: dict[str, tuple[Callable[[Any], Any], float]] = {
+    "stairs": (lambda o: S.StepLR(o, 3, 0.5), 1.0),
+    "milestones": (lambda o: S.MultiStepLR(o, [2, 5], 0.25), 1.0),
+    "constant": (lambda o: S.ConstantLR(o, 0.5, 4), 0.5),
+    "linear": (lambda o: S.LinearLR(o, 0.2, 1.0, 4), 0.2),
+    "exponential": (lambda o: S.ExponentialLR(o, 0.9), 1.0),
+    "factors": (lambda o: S.MultiplicativeLR(o, lambda t: 1 / t), 1.0),
+    "polynomial": (lambda o: S.PolynomialLR(o, 8, 2.0), 1.0),
+    "cosine": (lambda o: S.CosineAnnealingLR(o, 6, 0.1), 1.0),
+}
+
+
+@pytest.mark.parametrize("first", _CHAINED)
+@pytest.mark.parametrize("second", _CHAINED)
+def test_schedulers_of_one_optimizer_all_have_their_effect(first: str, second: str) -> None:
+    optimizer = nn.optim.SGD([Tensor.ones(2)], lr=1.0)
+    names = [first, second] if first != second else [first]
+    made = [_CHAINED[name][0](optimizer) for name in names]
+    rate = math.prod(_CHAINED[name][1] for name in names)
+    assert optimizer.lr.item() == pytest.approx(rate)
+    for t in range(1, 11):
+        for each, name in zip(made, names, strict=True):
+            each.step()
+            rate = _chained(name, t, rate)
+        if t == 7:
+            # The program has a word, too.
+            optimizer.param_groups[0]["lr"] = rate = 0.3 * rate
+        assert optimizer.lr.item() == pytest.approx(rate, rel=1e-4, abs=1e-7), t
+
+
+def test_schedulers_chained_in_a_capture_and_in_their_state() -> None:
+    optimizer = nn.optim.SGD([Tensor.ones(2)], lr=1.0)
+    stairs, decay = S.StepLR(optimizer, 2, 0.5), S.ExponentialLR(optimizer, 0.9)
+
+    @TinyJit
+    def step() -> Tensor:
+        stairs.step()
+        decay.step()
+        return optimizer.lr.realize()
+
+    for t in range(1, 8):
+        step()
+        assert optimizer.lr.item() == pytest.approx(0.5 ** (t // 2) * 0.9**t)
+    other = nn.optim.SGD([Tensor.ones(2)], lr=1.0)
+    mine = S.StepLR(other, 2, 0.5), S.ExponentialLR(other, 0.9)
+    for new, old in zip(mine, (stairs, decay), strict=True):
+        new.load_state_dict(old.state_dict())
+    for t in range(8, 11):
+        for new in mine:
+            new.step()
+        assert other.lr.item() == pytest.approx(0.5 ** (t // 2) * 0.9**t)

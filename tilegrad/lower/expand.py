@@ -42,9 +42,9 @@ def unroll(ast: UOp) -> UOp:
     needs: dict[UOp, tuple[UOp, ...]] = {}
     made: dict[UOp, dict[Point, UOp]] = {}
     number = itertools.count(next_number(nodes, Ops.DEFINE_LOCAL))
-    # Where memory is filled and read, a simplified index may leave a loop of one iteration, and the
-    # order of the kernel's effects is lost.
-    is_filled = any(node.op is Ops.AFTER for node in nodes)
+    # Values that are read after an effect. An index among them stays as it is: its simplest form
+    # would hold a second copy of the effect, and of the loops around it.
+    ordered: set[UOp] = set()
     for node in nodes:
         if node in rank:
             needs[node] = (node,)
@@ -54,9 +54,11 @@ def unroll(ast: UOp) -> UOp:
             continue
         own = _needed(node, needs, rank)
         needs[node] = own
+        if node.op is Ops.AFTER or not ordered.isdisjoint(node.src):
+            ordered.add(node)
         copies: dict[Point, UOp] = {}
         if own and node.op not in _SPECIAL:
-            steps = None if is_filled else _steps(node, own, needs)
+            steps = None if node in ordered else _steps(node, own, needs)
             if steps is None:
                 made[node] = _copies(node, own, needs, made)
             else:

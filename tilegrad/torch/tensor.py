@@ -32,6 +32,7 @@ from tilegrad.tensor.handle.aliases import can_view, is_alone, same_storage, sha
 from tilegrad.tensor.handle.core import device_of, set_device
 from tilegrad.tensor.handle.living import Some, with_gradient
 from tilegrad.tensor.handle.tracing import is_transforming
+from tilegrad.tensor.handle.waiting import this_thread
 from tilegrad.tensor.tensor import Tensor as OurTensor
 from tilegrad.tensor.views.in_memory import rows_of_memory
 from tilegrad.torch import tensor_printing, thread_modes
@@ -339,7 +340,9 @@ class Tensor(  # type: ignore[misc]
         self, name: str, other: Any, *, is_sole: bool = False, wants_grad: bool | None = None
     ) -> None:
         super()._take(name, other, is_sole=is_sole, wants_grad=wants_grad)
-        written.tensors.add(self)
+        if not this_thread.stand_ins:
+            # A stand-in has no value; an error that is kept keeps it.
+            written.tensors.add(self)
         if len(retaining):
             follow_retained(self)
         if not _state.is_stepping and self._moves_leaf():

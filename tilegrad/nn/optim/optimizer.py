@@ -219,7 +219,13 @@ class Optimizer(OptimizerArguments):
 
     def _count(self, index: int, name: str, like: Tensor) -> Tensor:
         """The step count `name` of parameter number `index`, to be computed with `like`."""
-        count = self._counts[self._counts_of[index]][name]
+        count = self._counts[self._counts_of[index]].get(name)
+        if count is None:
+            raise ConfigError(
+                f"{type(self).__name__}.step: an option that counts steps was set after some",
+                remedy="give it when the optimizer is made, or to add_param_group",
+                line=here(),
+            )
         return _alongside(count, like)
 
     def _momentum(self, index: int, like: Tensor) -> Any:

@@ -36,6 +36,8 @@ class SequentialLR(LRScheduler):
     [0.75]
     """
 
+    is_chained = True
+
     def __init__(
         self, optimizer: Optimizer, schedulers: Sequence[LRScheduler], milestones: Sequence[int]
     ):
@@ -61,10 +63,27 @@ class SequentialLR(LRScheduler):
 
     def _rates(self, t: Tensor) -> list[Tensor]:
         found = [each._rates(own) for each, own in zip(self.schedulers, self._times(t))]
+        return self._running(t, found)
+
+    def _running(self, t: Tensor, found: list[list[Tensor]]) -> list[Tensor]:
+        """Of the rates of each scheduler, those of the one that runs at step t."""
         result = found[-1]
         for rates, milestone in zip(reversed(found[:-1]), reversed(self.milestones)):
             result = [(t < milestone).where(rate, old) for rate, old in zip(rates, result)]
         return result
+
+    def _moved(self, t: Tensor, rates: Sequence[Tensor]) -> list[Tensor]:
+        moved = []
+        for each, own, start in zip(self.schedulers, self._times(t), (0, *self.milestones)):
+            found = each._rates(own)
+            if each.is_chained:
+                # A scheduler begins at the rate of its step 0, whatever was before it.
+                found = [
+                    t.eq(start).where(new, each._scaled(rate, old, new.cast(rate.dtype)))
+                    for rate, old, new in zip(rates, self._formula, found)
+                ]
+            moved.append(found)
+        return self._running(t, moved)
 
     def _others(self, t: Tensor) -> list[tuple[Tensor, Tensor]]:
         # Tensors that a scheduler moves stay as they are while others run.
@@ -110,7 +129,17 @@ class ChainedScheduler(LRScheduler):
                 raise ConfigError(
                     f"ChainedScheduler: {type(each).__name__} keeps state of its own", line=here()
                 )
-        super().__init__(first)
+        # Each has written its step 0.
+        self._attach(first)
+
+    def _moved(self, t: Tensor, rates: Sequence[Tensor]) -> list[Tensor]:
+        moved = list(rates)
+        for each in self.schedulers:
+            moved = each._moved(t, moved)
+        return moved
+
+    def _followed(self, t: Tensor) -> list[tuple[Tensor, Tensor]]:
+        return [pair for each in self.schedulers for pair in each._followed(t)]
 
     def _rates(self, t: Tensor) -> list[Tensor]:
         result = [t * 0 + base for base in self.base_lrs]

@@ -36,6 +36,8 @@ class StepLR(LRScheduler):
     [0.5]
     """
 
+    is_chained = True
+
     def __init__(self, optimizer: Optimizer, step_size: int, gamma: float = 0.1):
         at_least_one("StepLR", step_size=step_size)
         self.step_size, self.gamma = step_size, gamma
@@ -63,6 +65,8 @@ class MultiStepLR(LRScheduler):
     >>> [round(rate, 4) for rate in scheduler.get_last_lr()]
     [0.5]
     """
+
+    is_chained = True
 
     def __init__(self, optimizer: Optimizer, milestones: Sequence[int], gamma: float = 0.1):
         self.milestones, self.gamma = sorted(milestones), gamma
@@ -94,6 +98,8 @@ class ConstantLR(LRScheduler):
     [0.5]
     """
 
+    is_chained = True
+
     def __init__(self, optimizer: Optimizer, factor: float = 1 / 3, total_iters: int = 5):
         in_range("ConstantLR", 0, 1, factor=factor)
         self.factor, self.total_iters = factor, total_iters
@@ -122,6 +128,8 @@ class LinearLR(LRScheduler):
     >>> [round(rate, 4) for rate in scheduler.get_last_lr()]
     [0.75]
     """
+
+    is_chained = True
 
     def __init__(
         self,
@@ -160,6 +168,8 @@ class ExponentialLR(LRScheduler):
     [0.5]
     """
 
+    is_chained = True
+
     def __init__(self, optimizer: Optimizer, gamma: float):
         self.gamma = gamma
         super().__init__(optimizer)
@@ -186,6 +196,8 @@ class PolynomialLR(LRScheduler):
     >>> [round(rate, 4) for rate in scheduler.get_last_lr()]
     [0.5]
     """
+
+    is_chained = True
 
     def __init__(self, optimizer: Optimizer, total_iters: int = 5, power: float = 1.0):
         at_least_one("PolynomialLR", total_iters=total_iters)
@@ -217,9 +229,12 @@ class CosineAnnealingLR(LRScheduler):
     [0.5]
     """
 
+    is_chained = True
+
     def __init__(self, optimizer: Optimizer, T_max: int, eta_min: float = 0.0):
         at_least_one("CosineAnnealingLR", T_max=T_max)
         self.T_max, self.eta_min = T_max, eta_min
+        self._least = eta_min
         super().__init__(optimizer)
 
     def _rate(self, t: Tensor, base: float) -> Tensor:

@@ -10,6 +10,7 @@ from tilegrad.engine.run.run import current_recording
 from tilegrad.nn.optim import Optimizer
 from tilegrad.nn.schedulers.scheduler import LRScheduler
 from tilegrad.tensor.handle.size_arguments import here
+from tilegrad.tensor.tensor import Tensor
 
 __all__ = ["LambdaLR", "MultiplicativeLR"]
 
@@ -78,10 +79,11 @@ class LambdaLR(LRScheduler):
     def _factors(self) -> list[float]:
         return [float(function(self._steps)) for function in self.lr_lambdas]
 
-    def _write(self) -> None:
-        factors = self._factors()
-        for group, base, factor in zip(self.optimizer._param_groups, self.base_lrs, factors):
-            group["lr"] = base * factor
+    def _rates(self, t: Tensor) -> list[Tensor]:
+        return [
+            Tensor([base * factor], device=t.device, dtype=t.dtype)
+            for base, factor in zip(self.base_lrs, self._factors())
+        ]
 
 
 class MultiplicativeLR(LambdaLR):
@@ -102,6 +104,8 @@ class MultiplicativeLR(LambdaLR):
     >>> [round(rate, 4) for rate in scheduler.get_last_lr()]
     [0.5]
     """
+
+    is_chained = True
 
     def _factors(self) -> list[float]:
         # The products so far, and the step that they are of.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 from tilegrad.base.dtype import dtypes
@@ -20,6 +20,10 @@ class LRScheduler:
     """Base of schedulers: a subclass defines `_rate`, the rate of step t (a float32 tensor of one
     element) of a group whose first rate is `base`.
 
+    Schedulers that decay by a formula go on from the rate that a group has, as in PyTorch: several
+    of one optimizer, stepped one after another, all have their effect, and so has a rate that the
+    program writes in between.
+
     Args:
         optimizer: the optimizer whose rates are moved; each group has its own base rate.
 
@@ -35,17 +39,34 @@ class LRScheduler:
 
     # Whether the count alone says what the rates are.
     is_counted: ClassVar[bool] = True
+    # Whether a step moves the rate that a group has, as PyTorch chains schedulers: several of one
+    # optimizer multiply, and a rate that the program wrote is gone on from. Others write the rate
+    # of the step, whatever it was.
+    is_chained: ClassVar[bool] = False
+    # The rate from which a chained scheduler scales.
+    _least: float = 0.0
 
     def __init__(self, optimizer: Optimizer):
         check_optimizer(type(self).__name__, optimizer)
+        self._attach(optimizer)
+        self._write()
+
+    def _attach(self, optimizer: Optimizer) -> None:
+        """Stand at step 0 of an optimizer, and write nothing yet."""
         self.optimizer = optimizer
         # As in PyTorch, a second scheduler of the same optimizer has the rates before the first.
         for group in optimizer._param_groups:
             group.setdefault("initial_lr", float(group["lr"].item()))
         self.base_lrs = [float(group["initial_lr"]) for group in optimizer._param_groups]
         device = optimizer.lr.device
-        self.count = Tensor([0], device=device, dtype=dtypes.int32, requires_grad=False).realize()
-        self._write()
+        self.count = Tensor([0], device=device, dtype=dtypes.int32, requires_grad=False)
+        # What the formula gave last, of each group.
+        self._formula = [
+            Tensor([base], device=device, dtype=group["lr"].dtype, requires_grad=False)
+            for group, base in zip(optimizer._param_groups, self.base_lrs)
+            if self.is_chained
+        ]
+        Tensor.realize(self.count, *self._formula)
 
     @property
     def last_epoch(self) -> int:
@@ -66,9 +87,11 @@ class LRScheduler:
 
         >>> schedule = nn.schedulers.StepLR(nn.optim.SGD([Tensor.ones(2)], lr=0.5), step_size=2)
         >>> schedule.step(); schedule.state_dict()
-        {'base_lrs': [0.5], 'count': [1]}
+        {'base_lrs': [0.5], 'rates': [0.5], 'count': [1]}
         """
-        return {"base_lrs": list(self.base_lrs), **saved(self)}
+        return {
+            "base_lrs": list(self.base_lrs), "rates": self.get_last_lr(), **saved(self),
+        }  # fmt: skip
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         """Go on from what `state_dict` gave: write the counts, and the rate of each group.
@@ -84,16 +107,50 @@ class LRScheduler:
             )
         restore(self, state_dict)
         self.base_lrs = [float(rate) for rate in rates]
-        self._write()
+        self._restart()
+        for group, rate in zip(self.optimizer._param_groups, state_dict.get("rates", ())):
+            group["lr"] = float(rate)
 
     def _write(self) -> None:
-        written = [self.count]
+        """Write the rates of the step that `count` has reached."""
         t = self.count.cast(dtypes.float32)
-        for group, new in zip(self.optimizer._param_groups, self._rates(t)):
-            rate: Tensor = group["lr"]
-            written.append(rate.assign(new.cast(rate.dtype)))
-        written += [memory.assign(new.cast(memory.dtype)) for memory, new in self._others(t)]
-        writes.realize_written(written)
+        rates = [group["lr"] for group in self.optimizer._param_groups]
+        moved = self._moved(t, rates)
+        self._assign([*zip(rates, moved), *self._followed(t), *self._others(t)])
+
+    def _restart(self) -> None:
+        """Write the formula's rates for `count`, whatever they were."""
+        t = self.count.cast(dtypes.float32)
+        rates = [group["lr"] for group in self.optimizer._param_groups]
+        self._assign([*zip(rates, self._rates(t)), *self._followed(t), *self._others(t)])
+
+    def _assign(self, values: Sequence[tuple[Tensor, Tensor]]) -> None:
+        made = [(memory, new.cast(memory.dtype)) for memory, new in values]
+        writes.realize_written([self.count, *(memory.assign(new) for memory, new in made)])
+
+    def _moved(self, t: Tensor, rates: Sequence[Tensor]) -> list[Tensor]:
+        """The rates of step t of groups that have `rates`."""
+        found = self._rates(t)
+        if not self.is_chained:
+            return found
+        return [
+            self._scaled(rate, old, new.cast(rate.dtype))
+            for rate, old, new in zip(rates, self._formula, found)
+        ]
+
+    def _scaled(self, rate: Tensor, old: Tensor, new: Tensor) -> Tensor:
+        """The rate after a step in which the formula goes from `old` to `new`. Whoever else moved
+        the rate: its distance from the least rate keeps its ratio to the formula's.
+        """
+        least = self._least
+        scaled = (rate - least) / (old - least) * (new - least) + least
+        # Out of the least rate no ratio leads: there it moves as far as the formula.
+        moved = old.eq(least).where(rate + (new - least), scaled)
+        return rate.eq(old).where(new, moved)
+
+    def _followed(self, t: Tensor) -> list[tuple[Tensor, Tensor]]:
+        """The memory of what the formula gave last, and its value at step t."""
+        return list(zip(self._formula, self._rates(t))) if self._formula else []
 
     def _rates(self, t: Tensor) -> list[Tensor]:
         """The rate of each group at step t."""

@@ -34,12 +34,17 @@ if TYPE_CHECKING:
 
 
 class _Rates:
-    """Base of schedulers: the rates of the last step, as numbers."""
+    """The rates of the last step, as numbers, of any scheduler."""
 
     optimizer: Any
+    # The rates in a state that was loaded, until the next step: those of the groups are in the
+    # optimizer's own state.
+    _loaded: list[float] | None = None
 
     def get_last_lr(self) -> list[float]:
         """The rate of each group."""
+        if self._loaded is not None:
+            return list(self._loaded)
         return [as_number(group["lr"]) for group in self.optimizer._param_groups]
 
     @property
@@ -95,6 +100,7 @@ class LRScheduler(_Rates, ours.LRScheduler):
         self._go_on(epoch)
 
     def _go_on(self, epoch: int | None = None) -> None:
+        self._loaded = None
         if "_epoch" not in self.__dict__:
             if isinstance(self, ours.OneCycleLR) and self.last_epoch >= self.total_steps:
                 raise ValueError(
@@ -147,8 +153,9 @@ class LRScheduler(_Rates, ours.LRScheduler):
                 for each, state in zip(option, state_dict[name]):
                     each.load_state_dict(state)
         _resume(self, int(state_dict["last_epoch"]))
-        for group, rate in zip(self.optimizer._param_groups, state_dict.get("_last_lr", rates)):
+        for group, rate in zip(self.optimizer._param_groups, rates):
             group["lr"] = rate
+        self._loaded = state_dict.get("_last_lr")
 
 
 _LRScheduler = LRScheduler
@@ -216,7 +223,7 @@ def _resume(scheduler: Any, count: int) -> None:
     if hasattr(scheduler, "_steps"):
         scheduler._steps = count
     scheduler.count.assign(scheduler.count * 0 + count)
-    scheduler._write()
+    scheduler._restart()
 
 
 if not TYPE_CHECKING:
