@@ -259,6 +259,7 @@ def test_calls_whose_numbers_stay_keep_them_in_their_kernels() -> None:
     assert not bindings.changing
 
 
+@Context(SEGMENTS=1)
 def test_an_update_whose_numbers_change_is_one_kernel() -> None:
     """Adam by hand: the moments and the parameter, with a rate and corrections of their own at each
     step.

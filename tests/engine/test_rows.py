@@ -326,7 +326,8 @@ def test_a_kernel_from_disk_is_shown_too(tmp_path: Path) -> None:
 
 
 def test_devices_are_shown_as_they_open(tmp_path: Path) -> None:
-    shown = script(tmp_path, "Tensor([1, 2], device='CPU:1').realize()\n", DEBUG=1)
+    switches = {"DEBUG": 1, "TILEGRAD_SEGMENTS": 1}
+    shown = script(tmp_path, "Tensor([1, 2], device='CPU:1').realize()\n", **switches)
     assert re.findall(r"opened device (\S+) from pid \d+", shown) == ["HOST", "CPU:1"]
     assert "***" not in shown
 
