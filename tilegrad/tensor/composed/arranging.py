@@ -267,6 +267,8 @@ class Arranging(Picking):
         1.0
         """
         if dim is None:
+            if not self._has_elements():
+                return self.median()
             return self._shared_by_equals(self.flatten().nanmedian(0).values)
         if is_of_number(dim, self.ndim):
             return self._as_row(lambda row: row.nanmedian(0))
