@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from typing import Any
 
 import numpy as np
@@ -163,6 +164,27 @@ def test_sparse_tensors_print_their_members_in_columns(torch: Any) -> None:
         "       values=tensor([], size=(0,)), size=(2, 2), nnz=0,\n"
         "       layout=torch.sparse_csr)"
     )
+
+
+@BOTH
+def test_a_size_alone_makes_an_empty_sparse_tensor(torch: Any) -> None:
+    for x in (torch.sparse_coo_tensor(size=(2, 3)), torch.sparse_coo_tensor((2, 3))):
+        assert x.shape == (2, 3) and x._nnz() == 0 and x.dtype == torch.float32
+        assert x.to_dense().tolist() == [[0.0] * 3] * 2
+    wide = torch.sparse_coo_tensor(size=(2, 3), dtype=torch.float64)
+    assert wide.dtype == torch.float64
+
+
+@BOTH
+@pytest.mark.parametrize("name", ["cpu", "cuda:1"])
+def test_devices_in_files_are_devices(torch: Any, name: str) -> None:
+    file = io.BytesIO()
+    torch.save({"device": torch.device(name), "name": name}, file)
+    for library in (theirs, ours):
+        file.seek(0)
+        found = library.load(file)
+        assert found["device"].type == name.partition(":")[0]
+        assert str(found["device"]) == name and type(found["name"]) is str
 
 
 @BOTH

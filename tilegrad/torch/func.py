@@ -156,10 +156,10 @@ def linearize(func: Callable[..., Any], *primals: Any) -> tuple[Any, Callable[..
     them.
     """
 
-    def along(*tangents: Any) -> Any:
+    def change(*tangents: Any) -> Any:
         return jvp(func, primals, tangents)[1]
 
-    return func(*primals), along
+    return func(*primals), change
 
 
 def functional_call(
