@@ -87,6 +87,40 @@ def test_nothing_goes_through_statistics(torch: Any) -> None:
 
 
 @BOTH
+def test_no_index_is_wider_than_a_tensor(torch: Any) -> None:
+    x = torch.ones(2, 3, requires_grad=True)
+    none = torch.zeros(5, 0, dtype=torch.int64)
+    found = x.gather(1, none)
+    assert found.shape == (5, 0)
+    found.sum().backward()
+    assert x.grad.tolist() == [[0.0] * 3] * 2
+    ones = torch.ones(2, 3)
+    assert ones.scatter(0, none.T, 9.0).tolist() == ones.tolist()
+    assert ones.scatter_add(0, none.T, torch.ones(0, 5)).tolist() == ones.tolist()
+    with pytest.raises(RuntimeError):
+        ones.gather(1, torch.zeros(5, 1, dtype=torch.int64))
+
+
+@BOTH
+@pytest.mark.parametrize("periodic", [True, False])
+def test_windows_have_the_digits_of_their_dtype(torch: Any, periodic: bool) -> None:
+    t = np.arange(9) / (9 if periodic else 8)
+    turns = 2 * np.pi * t
+    expected = {
+        "hann": 0.5 - 0.5 * np.cos(turns),
+        "hamming": 0.54 - 0.46 * np.cos(turns),
+        "blackman": 0.42 - 0.5 * np.cos(turns) + 0.08 * np.cos(2 * turns),
+        "bartlett": 1 - np.abs(2 * t - 1),
+        "kaiser": np.i0(12 * np.sqrt(1 - (2 * t - 1) ** 2)) / np.i0(12),
+    }
+    for name, values in expected.items():
+        make = getattr(torch, f"{name}_window")
+        found = make(9, periodic, dtype=torch.float64).numpy()
+        np.testing.assert_allclose(found, values, rtol=1e-12, atol=1e-15)
+        assert make(9, dtype=torch.float16).dtype == torch.float16
+
+
+@BOTH
 def test_slices_of_one_number(torch: Any) -> None:
     x = torch.tensor(2.0, requires_grad=True)
     slices = x.unfold(0, 1, 1)

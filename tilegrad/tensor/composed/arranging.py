@@ -473,9 +473,7 @@ class Arranging(Picking):
         if window_length < 2:
             return cls.ones(window_length, **options)
         middle = (window_length if periodic else window_length - 1) / 2
-        position = cls.arange(
-            window_length, dtype=dtypes.float32, device=options.pop("device", None)
-        )
+        position = cls.arange(window_length, device=options.pop("device", None)).double()
         made: Self = 1 - (position * (1 / middle) - 1).abs()
         kind = options.pop("dtype", None) or dtypes.default_float
         return made.cast(kind)._wanting(options.pop("requires_grad", None))
