@@ -122,7 +122,7 @@ def test_densities_and_moments(name: str) -> None:
     density = getattr(theirs, "logpmf" if hasattr(theirs.dist, "pmf") else "logpdf")
     found = ours.log_prob(Tensor(value)).numpy()
     np.testing.assert_allclose(found, density(value), rtol=1e-9, atol=1e-12)
-    if name not in ("Poisson", "Binomial", "NegativeBinomial", "FisherSnedecor"):
+    if name not in ("Poisson", "NegativeBinomial", "FisherSnedecor"):
         np.testing.assert_allclose(ours.entropy().numpy(), theirs.entropy(), rtol=1e-9)
     np.testing.assert_allclose(ours.mean.numpy(), theirs.mean(), rtol=1e-9)
     # There is no variance of a Cauchy distribution; PyTorch calls it infinite.
@@ -130,12 +130,39 @@ def test_densities_and_moments(name: str) -> None:
     np.testing.assert_allclose(ours.stddev.numpy(), np.broadcast_to(spread, (3, 2)), rtol=1e-9)
     if hasattr(ours, "cdf"):
         np.testing.assert_allclose(ours.cdf(Tensor(value)).numpy(), theirs.cdf(value), rtol=1e-6)
+    if hasattr(ours, "icdf"):
+        shares = np.array([[0.01, 0.3], [0.5, 0.7], [0.9, 0.999]])
+        np.testing.assert_allclose(ours.icdf(Tensor(shares)).numpy(), theirs.ppf(shares), rtol=1e-6)
     Tensor.manual_seed(3)
     drawn = ours.sample((4000,)).numpy()
     assert drawn.shape == (4000, 3, 2)
     if name not in ("LogNormal", "Cauchy"):
         error = (drawn.mean(0) - theirs.mean()) / theirs.std()
         assert np.abs(error).max() < 4 / np.sqrt(4000)
+
+
+@pytest.mark.parametrize(
+    ("law", "expected"),
+    [
+        (D.Beta(Tensor([2.0, 0.5, 1.0, 3.0, 0.7]), Tensor([3.0, 1.5, 2.0, 0.5, 1.0])),
+         [1 / 3, 0, 0, 1, 0]),
+        (D.Beta(Tensor([0.5, 1.0]), Tensor([0.7, 1.0])), [np.nan, np.nan]),
+        (D.Dirichlet(Tensor([[2.0, 3.0, 1.5], [0.5, 2.0, 0.7]])),
+         [[1 / 3.5, 2 / 3.5, 0.5 / 3.5], [0, 1, 0]]),
+        (D.Exponential(Tensor(SCALE)), np.zeros((3, 2))),
+        (D.FisherSnedecor(Tensor([1.0, 2.0, 5.0]), Tensor([2.0, 9.0, 3.0])), [0, 0, 0.36]),
+        (D.Geometric(Tensor([0.3, 0.9])), [0, 0]),
+        (D.InverseGamma(Tensor([1.0, 3.0]), Tensor([2.0, 1.0])), [1, 0.25]),
+        (D.NegativeBinomial(Tensor([0.5, 3.3, 8.0]), logits=Tensor([1.0, 0.3, 2.0])), [0, 3, 51]),
+        (D.Pareto(Tensor(SCALE), Tensor(SCALE)), SCALE),
+        (D.StudentT(Tensor(SCALE), Tensor(LOC)), LOC),
+        (D.Weibull(Tensor([1.0, 2.0, 0.7]), Tensor([2.0, 1.5, 0.8])),
+         [0.5**0.5, 2 * 3 ** (-2 / 3), 0]),
+    ],
+    ids=lambda each: type(each).__name__,
+)  # fmt: skip
+def test_what_is_likeliest(law: Any, expected: Any) -> None:
+    np.testing.assert_allclose(law.mode.numpy(), expected, rtol=1e-6)
 
 
 def test_draws_of_gamma_have_its_distribution() -> None:
@@ -173,6 +200,9 @@ def test_counts_of_classes() -> None:
     np.testing.assert_allclose(ours.variance.numpy(), 10 * SHARES * (1 - SHARES), rtol=1e-9)
     drawn = ours.sample((50,)).numpy()
     assert drawn.shape == (50, 3, 4) and (drawn.sum(-1) == 10).all()
+    expected = [each.entropy() for each in theirs]
+    np.testing.assert_allclose(ours.entropy().numpy(), expected, rtol=1e-9)
+    assert D.Multinomial(1, probs=Tensor(SHARES)).entropy().shape == (3,)
     sure = D.Multinomial(2, logits=Tensor([0.0, -np.inf]))
     assert sure.log_prob(Tensor([2.0, 0.0])).item() == 0
 
@@ -276,6 +306,10 @@ def test_a_transform_with_a_cache_undoes_what_it_made() -> None:
         (D.Gamma(2.0, 3.0), D.Gamma(3.0, 1.5),
          (scipy.stats.gamma(2, scale=1 / 3), scipy.stats.gamma(3, scale=1 / 1.5))),
         (D.Beta(2.0, 3.0), D.Beta(1.5, 1.5), (scipy.stats.beta(2, 3), scipy.stats.beta(1.5, 1.5))),
+        (D.InverseGamma(2.0, 3.0), D.InverseGamma(3.0, 1.5),
+         (scipy.stats.invgamma(2, scale=3), scipy.stats.invgamma(3, scale=1.5))),
+        (D.HalfCauchy(1.0), D.HalfCauchy(2.0),
+         (scipy.stats.halfcauchy(scale=1), scipy.stats.halfcauchy(scale=2))),
         (D.HalfNormal(1.0), D.HalfNormal(2.0),
          (scipy.stats.halfnorm(scale=1), scipy.stats.halfnorm(scale=2))),
     ],
@@ -299,6 +333,54 @@ def test_divergences_of_counts_and_shares() -> None:
     # Of two shares the distributions are beta distributions.
     one = D.kl_divergence(D.Dirichlet(Tensor([2.0, 3.0])), D.Dirichlet(Tensor([1.5, 1.5])))
     assert one.item() == pytest.approx(D.kl_divergence(D.Beta(2.0, 3.0), D.Beta(1.5, 1.5)).item())
+
+
+def test_divergences_of_what_is_made_of_others() -> None:
+    normals = [D.Normal(Tensor(LOC), Tensor(SCALE)), D.Normal(Tensor(LOC - 1), Tensor(SCALE + 1))]
+    plain = D.kl_divergence(*normals).numpy()
+
+    def between(transform: Any, other: Any) -> Any:
+        made = [D.TransformedDistribution(n, t) for n, t in zip(normals, (transform, other))]
+        return D.kl_divergence(*made).numpy()
+
+    for transform, other in (
+        ([D.ExpTransform()], [D.ExpTransform()]),
+        (D.AffineTransform(1.0, Tensor(2.0)), D.AffineTransform(1.0, Tensor(2.0))),
+    ):
+        np.testing.assert_allclose(between(transform, other), plain, rtol=1e-12)
+    rows = [D.StickBreakingTransform(), D.StickBreakingTransform()]
+    np.testing.assert_allclose(between(*rows), plain.sum(-1), rtol=1e-12)
+    with pytest.raises(NotImplementedError, match="different transforms"):
+        between(D.AffineTransform(1.0, 2.0), D.AffineTransform(1.0, 3.0))
+    logistic = [D.LogisticNormal(each.loc, each.scale) for each in normals]
+    np.testing.assert_allclose(D.kl_divergence(*logistic).numpy(), plain.sum(-1), rtol=1e-12)
+
+
+def test_divergences_of_matrices() -> None:
+    """Of one row a Wishart distribution is a gamma one; others are compared with draws."""
+    sizes = [np.array([3.0, 4.5]), np.array([6.0, 2.5])]
+    spreads = [np.array([0.5, 2.0]), np.array([1.5, 0.7])]
+    ones = [D.Wishart(Tensor(n), Tensor(s[:, None, None])) for n, s in zip(sizes, spreads)]
+    gammas = [D.Gamma(Tensor(n / 2), Tensor(0.5 / s)) for n, s in zip(sizes, spreads)]
+    expected = D.kl_divergence(*gammas).numpy()
+    np.testing.assert_allclose(D.kl_divergence(*ones).numpy(), expected, rtol=1e-9)
+    one = D.Wishart(Tensor(5.0).double(), Tensor(FACTOR @ FACTOR.T))
+    other = D.Wishart(Tensor(7.0).double(), Tensor(np.eye(2)))
+    assert D.kl_divergence(one, one).item() == pytest.approx(0, abs=1e-12)
+    Tensor.manual_seed(6)
+    x = one.sample((4000,))
+    apart = (one.log_prob(x) - other.log_prob(x)).numpy()
+    error = abs(apart.mean() - D.kl_divergence(one, other).item())
+    assert error < 4 * apart.std() / np.sqrt(4000)
+
+
+@pytest.mark.parametrize("make", [D.AbsTransform, D.SoftmaxTransform, D.StickBreakingTransform])
+def test_only_functions_that_rise_or_fall_have_a_sign(make: Any) -> None:
+    with pytest.raises(NotImplementedError, match="does not rise or fall"):
+        _ = make().sign
+    made = D.TransformedDistribution(D.Normal(Tensor([0.0, 0.0]), 1.0), D.AbsTransform())
+    with pytest.raises(NotImplementedError, match="AbsTransform"):
+        made.cdf(Tensor(1.0))
 
 
 def test_a_divergence_of_ones_own() -> None:

@@ -20,7 +20,7 @@ from tilegrad.tensor.exchange.interchange import strided
 from tilegrad.tensor.tensor import Tensor
 
 __all__ = [
-    "PLAIN", "STORAGES", "Kind", "Location", "Marks", "Storage", "Values", "items_of",
+    "PLAIN", "STORAGES", "DeviceName", "Kind", "Location", "Marks", "Storage", "Values", "items_of",
     "storage_id", "view_of",
 ]  # fmt: skip
 
@@ -219,10 +219,16 @@ def _counted(given: Any = None) -> dict[Any, Any]:
     return dict(given) if type(given) is dict else {}
 
 
-def _device(kind: Any, index: Any = None) -> str:
+class DeviceName(str):
+    """The name of a device that a file holds as one, no text."""
+
+    __slots__ = ()
+
+
+def _device(kind: Any, index: Any = None) -> DeviceName:
     if type(kind) is not str or type(index) not in (int, type(None)):
         raise PickleError("a device without a name")
-    return kind if index is None else f"{kind}:{index}"
+    return DeviceName(kind if index is None else f"{kind}:{index}")
 
 
 def _refuse_type(*unused: Any) -> Any:

@@ -126,6 +126,8 @@ _POSITIVE = frozenset(
     ]
 )
 _PLAIN = (ours.Independent, ours.MixtureSameFamily, ours.TransformedDistribution)
+# What each distribution has in PyTorch, if only to say that there is no formula.
+_MOMENTS = ("mean", "variance", "mode")
 _VALUES = ("mean", "variance", "stddev", "mode", "covariance_matrix", "precision_matrix")
 
 
@@ -242,6 +244,8 @@ def _made(kind: Any) -> type:
         found = getattr(kind, name, None)
         if isinstance(found, property) and name not in space:
             space[name] = property(_given(found.fget))
+        elif found is None and name in _MOMENTS:
+            space.setdefault(name, property(_absent(name)))
 
     def expand(self: Any, batch_shape: Any, _instance: Any = None) -> Any:
         """The distribution with its parameters expanded to a batch of that shape."""

@@ -165,14 +165,8 @@ def _likeliest_count(law: Any) -> Any:
     return as_ours(((law.total_count + 1) * law.probs).floor().minimum(law.total_count))
 
 
-def _top_of_beta(law: Any) -> Any:
-    a, b = law.concentration1, law.concentration0
-    return as_ours(((a > 1) & (b > 1)).where((a - 1) / (a + b - 2), float("nan")))
-
-
 _MODES: dict[str, Any] = {
     "Bernoulli": _likeliest_of_two,
-    "Beta": _top_of_beta,
     "Binomial": _likeliest_count,
     "Independent": lambda law: law.base.mode,
     "MultivariateNormal": lambda law: as_ours(law.loc),

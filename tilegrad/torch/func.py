@@ -16,7 +16,7 @@ from tilegrad.torch.thread_modes import is_grad_enabled
 
 __all__ = [
     "functional_call", "functionalize", "grad", "grad_and_value", "hessian", "jacfwd", "jacrev",
-    "jvp", "stack_module_state", "vjp", "vmap",
+    "jvp", "linearize", "stack_module_state", "vjp", "vmap",
 ]  # fmt: skip
 
 
@@ -149,6 +149,17 @@ def jvp(func: Callable[..., Any], primals: Any, tangents: Any, **options: Any) -
     watched = _Watched(func)
     found = with_ours(ours.jvp(watched, primals, tangents, **options))
     return _recorded(found, (primals, tangents), watched)
+
+
+def linearize(func: Callable[..., Any], *primals: Any) -> tuple[Any, Callable[..., Any]]:
+    """What `func` gives of `primals`, and the function of tangents that says how it changes along
+    them.
+    """
+
+    def change(*tangents: Any) -> Any:
+        return jvp(func, primals, tangents)[1]
+
+    return func(*primals), change
 
 
 def functional_call(

@@ -467,8 +467,9 @@ def _make_window(name: str) -> Any:
         window_length: int, periodic: bool = True, *args: float, dtype: Any = None,
         device: Any = None, requires_grad: bool = False, **shape: Any,
     ) -> Tensor:  # fmt: skip
-        made = with_ours(getattr(Tensor, name)(window_length, periodic, *args, **shape))
-        placed = made.to(device, dtype)
+        make = getattr(Tensor, name)
+        made = with_ours(make(window_length, periodic, *args, dtype=dtype, **shape))
+        placed = made.to(device)
         return placed.requires_grad_() if requires_grad else placed  # type: ignore[no-any-return]
 
     window.__name__ = window.__qualname__ = name

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tilegrad.nn import distributions as ours
+from tilegrad.nn.distributions.transforms import Alike
 from tilegrad.tensor.tensor import Tensor as OurTensor
 from tilegrad.torch.made_tensors import tensor
 from tilegrad.torch.tensor import as_ours, with_ours
@@ -19,7 +20,7 @@ def argument_of(value: Any, dtype: Any = None) -> Any:
     return tensor(float(value), dtype=dtype) if isinstance(value, (int, float)) else value
 
 
-class Invertible:
+class Invertible(Alike):
     """Transforms with an inverse that is a transform, too, beside tilegrad's methods."""
 
     bijective = True
@@ -28,16 +29,6 @@ class Invertible:
     def inv(self) -> Any:
         """The inverse, a transform."""
         return Inverse(self)
-
-    def __eq__(self, other: object) -> bool:
-        return type(self) is type(other) and all(
-            _is_same(value, vars(other).get(name))
-            for name, value in vars(self).items()
-            if name not in ("_last", "_cache_size")
-        )
-
-    def __hash__(self) -> int:
-        return id(self)
 
 
 class Inverse(Invertible):
@@ -95,9 +86,3 @@ class Inverse(Invertible):
 
     def __repr__(self) -> str:
         return f"_InverseTransform({self._made_of!r})"
-
-
-def _is_same(one: Any, other: Any) -> bool:
-    if isinstance(one, OurTensor) or isinstance(other, OurTensor):
-        return bool((argument_of(one) == argument_of(other)).all().item())
-    return bool(one == other)

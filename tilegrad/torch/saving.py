@@ -26,7 +26,7 @@ from tilegrad.base.dtype import DType, dtypes
 from tilegrad.base.errors import DataError, article
 from tilegrad.io import torch_load
 from tilegrad.io.mapped import tensor_over
-from tilegrad.io.torch_values import Location, Marks
+from tilegrad.io.torch_values import DeviceName, Location, Marks
 from tilegrad.ir.sizes import row_major
 from tilegrad.tensor.handle.size_arguments import here
 from tilegrad.tensor.tensor import Tensor as OurTensor
@@ -295,6 +295,8 @@ class _Owner:
         return found
 
     def _own(self, value: Any) -> Any:
+        if isinstance(value, DeviceName):
+            return device(value)
         if not isinstance(value, (OurTensor, dict, list, tuple)):
             return value
         found = self._made.get(id(value))

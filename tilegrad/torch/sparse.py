@@ -36,8 +36,8 @@ def _values_of(values: Any, dtype: DType | None, device: Any) -> Tensor:
 
 
 def sparse_coo_tensor(
-    indices: Any,
-    values: Any,
+    indices: Any = None,
+    values: Any = None,
     size: Sequence[int] | None = None,
     *,
     dtype: DType | None = None,
@@ -46,10 +46,14 @@ def sparse_coo_tensor(
     check_invariants: bool | None = None,
     is_coalesced: bool | None = None,
 ) -> Sparse:
-    """A sparse tensor with `values` at `indices`, (axes, number); what stands twice is added.
+    """A sparse tensor with `values` at `indices`, (axes, number); what stands twice is added. With
+    a `size` alone it is empty, and so it is if that is given for `indices`.
 
     Raises ShapeError for shapes that do not fit, IndexBoundsError for an index outside of `size`.
     """
+    if values is None and (size is not None or isinstance(indices, tuple)):
+        size = indices if size is None else size
+        indices, values = numpy.empty((len(size), 0), numpy.int64), numpy.empty(0, numpy.float32)
     positions = _indices_of("sparse_coo_tensor", indices)
     present = _values_of(values, dtype, device)
     if positions.ndim != 2 or positions.shape[1] != (present.shape[0] if present.ndim else 1):

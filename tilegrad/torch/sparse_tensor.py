@@ -24,6 +24,7 @@ from tilegrad.torch.made_tensors import tensor
 from tilegrad.torch.naming import called
 from tilegrad.torch.size import Size
 from tilegrad.torch.tensor import Tensor, as_ours
+from tilegrad.torch.tensor_printing import behind, member
 
 __all__ = ["COO", "CSR", "Sparse", "sparse_of"]
 
@@ -413,17 +414,18 @@ class Sparse(Paired):
         )
 
     def __repr__(self) -> str:
-        if self.layout == CSR:
-            present = (
-                f"crow_indices={self.crow_indices()},\n       col_indices={self.col_indices()}"
-            )
-        else:
-            present = f"indices={self._positions}"
-        note = ", requires_grad=True" if self.requires_grad and self.is_leaf else ""
-        return (
-            f"tensor({present},\n       values={self.pair.detach()},\n       "
-            f"size={tuple(self.shape)}, nnz={self._nnz()}, layout={self.layout}{note})"
-        )
+        is_rows = self.layout == CSR
+        arrays = {"indices": self._positions}
+        if is_rows:
+            arrays = {"crow_indices": self.crow_indices(), "col_indices": self.col_indices()}
+        arrays["values"] = self.pair.detach()
+        text = ",\n       ".join(member(name, array.numpy()) for name, array in arrays.items())
+        name = getattr(self.dtype, "name", None) or str(self.dtype).removeprefix("torch.")
+        ends = [f"size={tuple(self.shape)}", f"nnz={self._nnz()}"]
+        ends += [f"dtype=torch.{name}"] * (name not in ("float32", "int64", "complex64", "bool"))
+        ends += [f"layout={self.layout}"]
+        ends += ["requires_grad=True"] * bool(self.requires_grad and self.is_leaf)
+        return behind(f"tensor({text}", ends, starts_line=not is_rows) + ")"
 
     add, sub, mul, div, matmul, mm = (
         __add__, __sub__, __mul__, __truediv__, __matmul__, __matmul__,

@@ -36,6 +36,7 @@ class Subscripts(OurTensor):
             if any(isinstance(each, Core) for each in key):
                 key = tuple([self._index_here(each) for each in key])
         elif isinstance(key, Core):
+            key = _as_mask(key)
             if not key.ndim and key.dtype is dtypes.bool:
                 return self.unsqueeze(0)[_of_one(key)]
             key = self._index_here(key)
@@ -45,6 +46,7 @@ class Subscripts(OurTensor):
 
     def _index_here(self, entry: Any) -> Any:
         """An entry of a key: indices on the CPU are moved to where the tensor is."""
+        entry = _as_mask(entry)
         if not isinstance(entry, OurTensor) or not entry.ndim:
             return self._as_number(entry)
         here, there = device_of(self), device_of(entry)
@@ -63,6 +65,10 @@ class Subscripts(OurTensor):
         return entry.item()
 
     def __setitem__(self, key: Any, value: Any) -> None:
+        if isinstance(key, Core):
+            key = _as_mask(key)
+        elif key.__class__ is tuple:
+            key = tuple([_as_mask(each) for each in key])
         if not self._requires_grad:
             # `x[i] += 1` has written to the part before it sets that to itself.
             if isinstance(value, Core) and has_written(self, key, value):
@@ -92,6 +98,14 @@ class Subscripts(OurTensor):
         if self._requires_grad:
             note(self, "CopySlices", (self, value))
 
+    def index_put(self, indices: Any, values: Any, accumulate: bool = False) -> Any:
+        """A tensor with `values` where `indices` say."""
+        return super().index_put([_as_mask(each) for each in indices], values, accumulate)
+
+    def index_put_(self, indices: Any, values: Any, accumulate: bool = False) -> Any:
+        """Write `values` where `indices` say."""
+        return super().index_put_([_as_mask(each) for each in indices], values, accumulate)
+
     def __contains__(self, item: Any) -> bool:
         if not isinstance(item, (OurTensor, bool, int, float, complex)):
             raise KindError(
@@ -103,6 +117,12 @@ class Subscripts(OurTensor):
 
     def __delitem__(self, key: Any) -> None:
         raise TypeError("Tensor does not support deleting items")
+
+
+def _as_mask(entry: Any) -> Any:
+    """Bytes as an index are a mask, as in PyTorch."""
+    is_bytes = isinstance(entry, Core) and entry.dtype is dtypes.uint8
+    return entry.cast(dtypes.bool) if is_bytes else entry
 
 
 def _of_one(mask: Any) -> Any:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from tilegrad.base.dtype import DType, dtypes
 
-__all__ = ["complex_text", "options", "set_printoptions", "text_of"]
+__all__ = ["behind", "complex_text", "member", "options", "set_printoptions", "text_of"]
 
 options: dict[str, Any] = {"precision": 4, "threshold": 1000, "edgeitems": 3, "linewidth": 80}
 _PROFILES: dict[str, dict[str, Any]] = {
@@ -65,20 +65,34 @@ def _size(array: Any) -> str:
 
 
 def _ended(array: Any, ends: list[str]) -> str:
-    """The values, and what stands behind them, on a new line where the last one is full."""
-    text = f"{_HEAD}{_values(array)}"
+    """The values, and what stands behind them."""
+    return f"{behind(f'{_HEAD}{_values(array)}', ends)})"
+
+
+def behind(text: str, ends: list[str], *, starts_line: bool = False) -> str:
+    """The text of a tensor so far, and what stands behind it, on a new line where the last one is
+    full; the first one too, where it `starts_line`.
+    """
     used = len(text) - text.rfind("\n") + 1
     for end in filter(None, ends):
-        if used + len(end) + 2 > options["linewidth"]:
+        if starts_line or used + len(end) + 2 > options["linewidth"]:
             text += f",\n{' ' * len(_HEAD)}{end}"
             used = len(_HEAD) + len(end)
         else:
             text += f", {end}"
             used += len(end) + 2
-    return f"{text})"
+        starts_line = False
+    return text
 
 
-def _values(array: Any) -> str:
+def member(name: str, array: Any) -> str:
+    """An array that a sparse tensor is made of, as it prints within that."""
+    head = f"{name}=tensor("
+    size = "" if array.size else f", size={array.shape}"
+    return f"{head}{_values(array, len(_HEAD) + len(head))}{size})"
+
+
+def _values(array: Any, indent: int = len(_HEAD)) -> str:
     if not array.size:
         return "[]"
     edge = options["edgeitems"] if array.size > options["threshold"] else None
@@ -90,7 +104,7 @@ def _values(array: Any) -> str:
     else:
         one = _format_of(shown)
         write, width = one.text, one.width
-    return _rows(array, write, width, edge, len(_HEAD))
+    return _rows(array, write, width, edge, indent)
 
 
 def _edges(array: Any, edge: int | None) -> Any:
@@ -172,7 +186,9 @@ def _format_of(array: Any) -> _Format:
     sizes = numpy.abs(found) if found.size else numpy.ones(1)
     is_whole = bool((sizes == numpy.ceil(sizes)).all())
     is_wide = sizes.max() / sizes.min() > 1000 or sizes.max() > 1e8
-    power = bool(is_wide or (not is_whole and sizes.min() < 1e-4)) if wanted is None else wanted
+    power = bool(is_wide or (not is_whole and sizes.min() < 1e-4))
+    # Zeros, infinities and NaN alone have no power of ten.
+    power = power if wanted is None else wanted and bool(found.size)
     is_whole = is_whole and not power
     spec = f".{precision}e" if power else ".0f" if is_whole else f".{precision}f"
     width = max((len(format(value, spec)) + is_whole for value in found.tolist()), default=1)

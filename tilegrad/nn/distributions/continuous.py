@@ -52,6 +52,12 @@ class Laplace(LocationScale):
         x = self._standard(value)
         return 0.5 - 0.5 * x.detach().sign() * (-x.abs()).expm1()
 
+    def icdf(self, share: Tensor) -> Tensor:
+        """The value that is not exceeded with probability `share`."""
+        apart = share - 0.5
+        size = (-2 * apart.abs()).log1p()
+        return self.loc - self.scale * apart.detach().sign() * size
+
 
 class Uniform(Distribution):
     """Uniform distribution: density 1 / (high - low) from `low` up to `high`.
@@ -93,6 +99,10 @@ class Uniform(Distribution):
         """The probability of at most `value`."""
         return ((value - self.low) / (self.high - self.low)).clip(0, 1)
 
+    def icdf(self, share: Tensor) -> Tensor:
+        """The value that is not exceeded with probability `share`."""
+        return self.low + (self.high - self.low) * share
+
 
 class Exponential(Distribution):
     """Exponential distribution: density rate * exp(-rate * x) for x of at least 0.
@@ -115,6 +125,11 @@ class Exponential(Distribution):
         return self.rate.reciprocal()
 
     @property
+    def mode(self) -> Tensor:
+        """The likeliest value, 0."""
+        return self.rate.zeros_like()
+
+    @property
     def variance(self) -> Tensor:  # type: ignore[override]
         return self.rate.square().reciprocal()
 
@@ -130,6 +145,10 @@ class Exponential(Distribution):
     def cdf(self, value: Tensor) -> Tensor:
         """The probability of at most `value`."""
         return -(-self.rate * value).expm1()
+
+    def icdf(self, share: Tensor) -> Tensor:
+        """The value that is not exceeded with probability `share`."""
+        return -(-share).log1p() / self.rate
 
 
 class Cauchy(LocationScale):
@@ -290,6 +309,13 @@ class Weibull(Distribution):
         return self._moment(1)
 
     @property
+    def mode(self) -> Tensor:
+        """The likeliest value."""
+        # Where the density falls throughout, a share of 0.
+        share = (1 - 1 / self.concentration).relu()
+        return self.scale * share ** (1 / self.concentration)
+
+    @property
     def variance(self) -> Tensor:  # type: ignore[override]
         return self._moment(2) - self._moment(1).square()
 
@@ -308,6 +334,10 @@ class Weibull(Distribution):
     def cdf(self, value: Tensor) -> Tensor:
         """The probability of at most `value`."""
         return -(-((value / self.scale) ** self.concentration)).expm1()
+
+    def icdf(self, share: Tensor) -> Tensor:
+        """The value that is not exceeded with probability `share`."""
+        return self.scale * (-(-share).log1p()) ** (1 / self.concentration)
 
 
 class Pareto(Distribution):
@@ -333,6 +363,11 @@ class Pareto(Distribution):
         return (self.alpha > 1).where(above * self.scale / (above - 1), math.inf)
 
     @property
+    def mode(self) -> Tensor:
+        """The likeliest value, the least one."""
+        return self.scale
+
+    @property
     def variance(self) -> Tensor:  # type: ignore[override]
         above = self.alpha.clip(2.0)
         finite = self.scale.square() * above / ((above - 1).square() * (above - 2))
@@ -352,6 +387,10 @@ class Pareto(Distribution):
     def cdf(self, value: Tensor) -> Tensor:
         """The probability of at most `value`."""
         return 1 - (self.scale / value.maximum(self.scale)) ** self.alpha
+
+    def icdf(self, share: Tensor) -> Tensor:
+        """The value that is not exceeded with probability `share`."""
+        return self.scale * (-(-share).log1p() / self.alpha).exp()
 
 
 # Euler's constant.

@@ -8,7 +8,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from tilegrad.nn.distributions.discrete import Categorical, Poisson
+from tilegrad.nn.distributions.discrete import Binomial, Categorical, Poisson
 from tilegrad.nn.distributions.distribution import Distribution, one_of, together
 from tilegrad.nn.distributions.gamma import Gamma, log_beta
 from tilegrad.tensor.tensor import Tensor
@@ -58,6 +58,15 @@ class Multinomial(Distribution):
         terms = value.eq(0).where(0.0, value * self.logits)
         return ways + terms.sum(-1)
 
+    def entropy(self) -> Tensor:
+        n, probs = self.total_count, self.probs
+        # Each class by itself is drawn so often with a binomial chance.
+        count = Tensor.arange(2, n + 1, dtype=probs.dtype, device=probs.device)
+        count = count.reshape(max(n - 1, 0), *(1 for _ in probs.shape))
+        chances = Binomial(n, probs=probs).log_prob(count).exp()
+        ways = (chances * (count + 1).lgamma()).sum((0, -1))
+        return n * self._classes.entropy() - math.lgamma(n + 1) + ways
+
 
 class NegativeBinomial(Distribution):
     """Negative binomial distribution: the number of successes before `total_count` failures.
@@ -85,6 +94,11 @@ class NegativeBinomial(Distribution):
     @property
     def mean(self) -> Tensor:  # type: ignore[override]
         return self.total_count * self.logits.exp()
+
+    @property
+    def mode(self) -> Tensor:
+        """The likeliest count."""
+        return ((self.total_count - 1) * self.logits.exp()).floor().relu()
 
     @property
     def variance(self) -> Tensor:  # type: ignore[override]
@@ -124,6 +138,12 @@ class FisherSnedecor(Distribution):
     def mean(self) -> Tensor:  # type: ignore[override]
         many = (self.df2 > 2).where(self.df2, 3)
         return (self.df2 > 2).where(many / (many - 2), math.nan)
+
+    @property
+    def mode(self) -> Tensor:
+        """The likeliest value."""
+        rise = (1 - 2 / self.df1).relu()
+        return rise * self.df2 / (self.df2 + 2)
 
     @property
     def variance(self) -> Tensor:  # type: ignore[override]

@@ -198,6 +198,11 @@ class Geometric(Distribution):
         return self.probs.reciprocal() - 1
 
     @property
+    def mode(self) -> Tensor:
+        """The likeliest count, 0."""
+        return self.probs.zeros_like()
+
+    @property
     def variance(self) -> Tensor:  # type: ignore[override]
         return (self.probs.reciprocal() - 1) / self.probs
 
@@ -293,6 +298,16 @@ class Binomial(Distribution):
         ways = all_ways - (value + 1).lgamma() - (n - value + 1).lgamma()
         log_ones = value * self.logits.logsigmoid()
         found: Tensor = ways + log_ones + (n - value) * (-self.logits).logsigmoid()
+        return found
+
+    def entropy(self) -> Tensor:
+        n = self.total_count
+        most = int(n.max().item()) if isinstance(n, Tensor) else n
+        count = Tensor.arange(most + 1, dtype=self.probs.dtype, device=self.probs.device)
+        count = count.reshape(most + 1, *(1 for _ in self.batch_shape))
+        is_possible = count <= n
+        chances = self.log_prob(is_possible.where(count, 0.0))
+        found: Tensor = is_possible.where(-chances.exp() * chances, 0.0).sum(0)
         return found
 
 

@@ -7,7 +7,8 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from tilegrad.nn.distributions.continuous import Exponential, Laplace, Uniform
+from tilegrad.nn.distributions.bounded import LogisticNormal
+from tilegrad.nn.distributions.continuous import Exponential, HalfCauchy, Laplace, Uniform
 from tilegrad.nn.distributions.cross_divergences import CROSS_DIVERGENCES
 from tilegrad.nn.distributions.discrete import (
     Bernoulli,
@@ -22,9 +23,11 @@ from tilegrad.nn.distributions.distribution import (
     NoFormulaError,
     over_last,
 )
-from tilegrad.nn.distributions.gamma import Beta, Dirichlet, Gamma, log_beta
+from tilegrad.nn.distributions.gamma import Beta, Dirichlet, Gamma, InverseGamma, log_beta
 from tilegrad.nn.distributions.low_rank import LowRankMultivariateNormal
+from tilegrad.nn.distributions.matrices import Wishart
 from tilegrad.nn.distributions.normal import HalfNormal, LogNormal, MultivariateNormal, Normal
+from tilegrad.nn.distributions.transforms import TransformedDistribution
 from tilegrad.tensor.handle.size_arguments import here
 from tilegrad.tensor.tensor import Tensor
 
@@ -115,6 +118,39 @@ def _kl_one_hot(p: OneHotCategorical, q: OneHotCategorical) -> Tensor:
     return _kl_categorical(p._classes, q._classes)
 
 
+def _kl_inverse_gamma(p: InverseGamma, q: InverseGamma) -> Tensor:
+    return _kl_gamma(p.base, q.base)
+
+
+def _kl_half_cauchy(p: HalfCauchy, q: HalfCauchy) -> Tensor:
+    # Both are even around 0, so that halves differ as the whole ones do.
+    return kl_divergence(p._whole, q._whole)
+
+
+def _kl_logistic_normal(p: LogisticNormal, q: LogisticNormal) -> Tensor:
+    return _kl_normal(p.base_dist, q.base_dist).sum(-1)
+
+
+def _kl_wishart(p: Wishart, q: Wishart) -> Tensor:
+    size, one, other = p._size(), p.df / 2, q.df / 2
+    factor = q.scale_tril.solve_triangular(p.scale_tril, upper=False)
+    trace = factor.square().sum((-2, -1))
+    steps = Tensor.arange(size, dtype=p.df.dtype, device=p.df.device) / 2
+    slopes = (one.unsqueeze(-1) - steps).digamma().sum(-1)
+    scales = q.df * (q._log_diagonal() - p._log_diagonal()) + one * (trace - size)
+    return scales + other.mvlgamma(size) - one.mvlgamma(size) + (one - other) * slopes
+
+
+def _kl_transformed(p: TransformedDistribution, q: TransformedDistribution) -> Tensor:
+    if p.event_shape != q.event_shape or p.transforms != q.transforms:
+        raise NoFormulaError(
+            "kl_divergence: there is no formula for distributions of different transforms",
+            line=here(),
+        )
+    apart = kl_divergence(p.base_dist, q.base_dist)
+    return over_last(apart, len(p.event_shape) - len(p.base_dist.event_shape))
+
+
 DIVERGENCES: dict[type[Distribution], Callable[[Any, Any], Tensor]] = {
     Bernoulli: _kl_bernoulli,
     Beta: _kl_beta,
@@ -123,14 +159,19 @@ DIVERGENCES: dict[type[Distribution], Callable[[Any, Any], Tensor]] = {
     Exponential: _kl_exponential,
     Gamma: _kl_gamma,
     Geometric: _kl_geometric,
+    HalfCauchy: _kl_half_cauchy,
     HalfNormal: _kl_half_normal,
+    InverseGamma: _kl_inverse_gamma,
     Laplace: _kl_laplace,
     LogNormal: _kl_normal,
+    LogisticNormal: _kl_logistic_normal,
     MultivariateNormal: _kl_multivariate,
     Normal: _kl_normal,
     OneHotCategorical: _kl_one_hot,
     Poisson: _kl_poisson,
+    TransformedDistribution: _kl_transformed,
     Uniform: _kl_uniform,
+    Wishart: _kl_wishart,
 }
 
 

@@ -177,6 +177,11 @@ class InverseGamma(Distribution):
         return (a > 1).where(self.rate / (a > 1).where(a - 1, 1), math.inf)
 
     @property
+    def mode(self) -> Tensor:
+        """The likeliest value."""
+        return self.rate / (self.concentration + 1)
+
+    @property
     def variance(self) -> Tensor:  # type: ignore[override]
         a = self.concentration
         above = (a > 2).where(a, 3)
@@ -195,6 +200,10 @@ class InverseGamma(Distribution):
     def entropy(self) -> Tensor:
         a = self.concentration
         return a + self.rate.log() + a.lgamma() - (1 + a) * a.digamma()
+
+    def cdf(self, value: Tensor) -> Tensor:
+        """The probability of at most `value`."""
+        return self.concentration.igammac(self.rate / value)
 
 
 class Beta(Distribution):
@@ -217,6 +226,17 @@ class Beta(Distribution):
     @property
     def mean(self) -> Tensor:  # type: ignore[override]
         return self.concentration1 / (self.concentration1 + self.concentration0)
+
+    @property
+    def mode(self) -> Tensor:
+        """The likeliest value; NaN where there is more than one."""
+        a, b = self.concentration1, self.concentration0
+        # Below 1 the density is infinite at an end, whatever the other one is.
+        first, second = (a - 1).relu(), (b - 1).relu()
+        ends = (a < b).where(0.0, (a > b).where(1.0, math.nan))
+        is_inside = first + second > 0
+        alone = ((a < 1) & (b < 1)).where(math.nan, ends)
+        return is_inside.where(first / is_inside.where(first + second, 1.0), alone)
 
     @property
     def variance(self) -> Tensor:  # type: ignore[override]
@@ -270,6 +290,12 @@ class Dirichlet(Distribution):
         return self.concentration / self.concentration.sum(-1, keepdim=True)
 
     @property
+    def mode(self) -> Tensor:
+        """The likeliest shares; NaN where no concentration is above 1."""
+        above = (self.concentration - 1).relu()
+        return above / above.sum(-1, keepdim=True)
+
+    @property
     def variance(self) -> Tensor:  # type: ignore[override]
         total = self.concentration.sum(-1, keepdim=True)
         return self.mean * (1 - self.mean) / (total + 1)
@@ -320,6 +346,11 @@ class StudentT(Distribution):
     @property
     def mean(self) -> Tensor:  # type: ignore[override]
         return (self.df > 1).where(self.loc, math.nan)
+
+    @property
+    def mode(self) -> Tensor:
+        """The likeliest value."""
+        return self.loc
 
     @property
     def variance(self) -> Tensor:  # type: ignore[override]

@@ -32,6 +32,8 @@ class AbsTransform(Transform):
     [2.0, 3.0]
     """
 
+    _is_rising = False
+
     def _call(self, x: Tensor) -> Tensor:
         return x.abs()
 
@@ -51,6 +53,8 @@ class SoftmaxTransform(Transform):
     >>> nn.distributions.SoftmaxTransform()(Tensor([0.0, 0.0])).tolist()
     [0.5, 0.5]
     """
+
+    _is_rising = False
 
     event_dim = 1
 
@@ -74,6 +78,8 @@ class LowerCholeskyTransform(Transform):
     [[1.0, 0.0], [0.0, 1.0]]
     """
 
+    _is_rising = False
+
     event_dim = 2
 
     def _call(self, x: Tensor) -> Tensor:
@@ -95,6 +101,8 @@ class PositiveDefiniteTransform(Transform):
     >>> nn.distributions.PositiveDefiniteTransform()(Tensor.zeros(2, 2)).tolist()
     [[1.0, 0.0], [0.0, 1.0]]
     """
+
+    _is_rising = False
 
     event_dim = 2
 
@@ -121,6 +129,8 @@ class CorrCholeskyTransform(Transform):
     >>> nn.distributions.CorrCholeskyTransform()(Tensor([0.0])).tolist()
     [[1.0, 0.0], [0.0, 1.0]]
     """
+
+    _is_rising = False
 
     def _call(self, x: Tensor) -> Tensor:
         partial = _lower_of(x.tanh())

@@ -6,7 +6,13 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from tilegrad.nn.distributions.distribution import Distribution, Independent, over_last
+from tilegrad.nn.distributions.distribution import (
+    Distribution,
+    Independent,
+    NoFormulaError,
+    over_last,
+)
+from tilegrad.tensor.handle.size_arguments import here
 from tilegrad.tensor.tensor import Tensor
 
 __all__ = [
@@ -16,7 +22,31 @@ __all__ = [
 ]  # fmt: skip
 
 
-class Transform:
+class Alike:
+    """What is equal to others of its class that hold the same."""
+
+    def __eq__(self, other: object) -> bool:
+        return self is other or (
+            type(self) is type(other)
+            and all(
+                _is_same(value, vars(other).get(name))
+                for name, value in vars(self).items()
+                if name not in ("_last", "_cache_size")
+            )
+        )
+
+    def __hash__(self) -> int:
+        return id(self)
+
+
+def _is_same(one: Any, other: Any) -> bool:
+    tensor, rest = (one, other) if isinstance(one, Tensor) else (other, one)
+    if isinstance(tensor, Tensor):
+        return one is other or bool(tensor.eq(rest).all().item())
+    return bool(one == other)
+
+
+class Transform(Alike):
     """Function of each number that can be inverted: a subclass defines `_call`, `_inverse` and
     `log_abs_det_jacobian`.
 
@@ -33,14 +63,25 @@ class Transform:
     2.0
     """
 
+    # Whether the function is one of single numbers, and rises throughout.
+    _is_rising = True
+
     def __init__(self, cache_size: int = 0):
         self._cache_size = cache_size
         self._last: tuple[Any, Any] = (None, None)
 
     @property
     def sign(self) -> Any:
-        """1 where the function rises, -1 where it falls: a number, or a tensor of them."""
-        return 1
+        """1 where the function rises, -1 where it falls: a number, or a tensor of them.
+
+        Raises NoFormulaError for a function that does both, or is none of single numbers.
+        """
+        if self._is_rising:
+            return 1
+        raise NoFormulaError(
+            f"{type(self).__name__}.sign: the function does not rise or fall throughout",
+            line=here(),
+        )
 
     def __call__(self, x: Tensor) -> Tensor:
         y = self._call(x)
@@ -337,6 +378,8 @@ class StickBreakingTransform(Transform):
     >>> [round(x, 4) for x in nn.distributions.StickBreakingTransform()(Tensor([0.0])).tolist()]
     [0.5, 0.5]
     """
+
+    _is_rising = False
 
     event_dim = 1
 

@@ -23,6 +23,7 @@ from tilegrad.tensor.calls.templates import templated
 from tilegrad.tensor.handle.core import check_tensors, describe
 from tilegrad.tensor.handle.size_arguments import here, show_shape
 from tilegrad.tensor.loops import scan
+from tilegrad.tensor.storage.host_readable import known
 from tilegrad.tensor.tensor import Tensor
 
 __all__ = ["ctc_loss"]
@@ -176,13 +177,17 @@ def _as_lengths(lengths: Lengths, count: int, like: Tensor) -> Tensor:
 
 
 def _check_lengths(name: str, lengths: Lengths, limit: int) -> None:
-    """Raise ShapeError for a length that is known and out of range; those of tensors stay on their
-    device.
+    """Raise ShapeError for a length that is known and out of range: one that is still to be
+    computed is not waited for.
     """
-    if not isinstance(lengths, Tensor):
-        wrong = [length for length in lengths if not 0 <= length <= limit]
-        if wrong:
-            raise ShapeError(f"ctc_loss: {name} {wrong[0]} is not in 0..{limit}", line=here())
+    if isinstance(lengths, Tensor):
+        values = known(lengths)
+        if values is None or values.is_inside(0, limit):
+            return
+        lengths = values.array().reshape(-1).tolist()
+    wrong = [length for length in lengths if not 0 <= length <= limit]
+    if wrong:
+        raise ShapeError(f"ctc_loss: {name} {wrong[0]} is not in 0..{limit}", line=here())
 
 
 def _in_rows(targets: Tensor, lengths: Lengths, count: int) -> Tensor:

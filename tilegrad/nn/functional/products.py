@@ -15,7 +15,7 @@ def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
 
     Args:
         input: (..., in_features).
-        weight: (out_features, in_features).
+        weight: (out_features, in_features), or (in_features,) of one output without an axis.
         bias: (out_features,), or None.
 
     Returns a tensor of shape (..., out_features), in the dtype to which all promote.
@@ -26,6 +26,9 @@ def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     [21.0]
     """
     check_tensors("linear", input, weight)
+    if weight.ndim == 1:
+        product = input @ weight
+        return product if bias is None else product + bias
     return input.linear(weight.T, bias)
 
 

@@ -94,6 +94,7 @@ class Adam(Moments):
         eps: added to the divisor.
         weight_decay: factor of the parameter that is added to its gradient.
         amsgrad: whether the largest second moment so far counts.
+        decoupled_weight_decay: decay as in AdamW.
         common: `maximize` moves along the gradients; `foreach`, `fused`, `capturable` and
             `differentiable` are accepted and ignored.
 
@@ -121,10 +122,19 @@ class Adam(Moments):
         eps: float = 1e-8,
         weight_decay: float = 0,
         amsgrad: bool = False,
+        *,
+        decoupled_weight_decay: bool = False,
         **common: Unpack[Common],
     ):
         super().__init__(
-            params, lr, common, betas=betas, eps=eps, weight_decay=weight_decay, amsgrad=amsgrad
+            params,
+            lr,
+            common,
+            betas=betas,
+            eps=eps,
+            weight_decay=weight_decay,
+            amsgrad=amsgrad,
+            decoupled_weight_decay=decoupled_weight_decay,
         )
 
     def _first_state(self, tensor: Tensor, group: ParamGroup) -> dict[str, Tensor]:
@@ -134,7 +144,7 @@ class Adam(Moments):
         return state
 
     def _update(self, index: int, value: Tensor, gradient: Tensor) -> tuple[Tensor, list[Tensor]]:
-        return self._moved(index, value, self._decayed(index, value, gradient))
+        return self._moved(index, *self._decay(index, value, gradient))
 
     def _direction(self, index: int, g: Tensor) -> tuple[Tensor, list[Tensor]]:
         """(m / c1) / (sqrt(v / c2) + eps), and the state written for it."""
@@ -190,10 +200,9 @@ class AdamW(Adam):
         amsgrad: bool = False,
         **common: Unpack[Common],
     ):
-        super().__init__(params, lr, betas, eps, weight_decay, amsgrad, **common)
-
-    def _update(self, index: int, value: Tensor, gradient: Tensor) -> tuple[Tensor, list[Tensor]]:
-        return self._moved(index, self._shrunk(index, value), gradient)
+        super().__init__(
+            params, lr, betas, eps, weight_decay, amsgrad, decoupled_weight_decay=True, **common
+        )
 
 
 class SparseAdam(Moments):

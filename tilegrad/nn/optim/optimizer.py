@@ -67,6 +67,7 @@ class Optimizer(OptimizerArguments):
     def __init__(self, params: Iterable[Any], lr: float, common: Common, /, **options: Any):
         self._in_range(lr=(lr, math.inf))
         self._check_common(common)
+        self._common = common
         self.defaults = {"lr": lr, **options, "maximize": common.get("maximize", False)}
         given = self._listed(params)
         if given and all(isinstance(each, Mapping) for each in given):

@@ -267,6 +267,8 @@ class Arranging(Picking):
         1.0
         """
         if dim is None:
+            if not self._has_elements():
+                return self.median()
             return self._shared_by_equals(self.flatten().nanmedian(0).values)
         if is_of_number(dim, self.ndim):
             return self._as_row(lambda row: row.nanmedian(0))
@@ -471,9 +473,7 @@ class Arranging(Picking):
         if window_length < 2:
             return cls.ones(window_length, **options)
         middle = (window_length if periodic else window_length - 1) / 2
-        position = cls.arange(
-            window_length, dtype=dtypes.float32, device=options.pop("device", None)
-        )
+        position = cls.arange(window_length, device=options.pop("device", None)).double()
         made: Self = 1 - (position * (1 / middle) - 1).abs()
         kind = options.pop("dtype", None) or dtypes.default_float
         return made.cast(kind)._wanting(options.pop("requires_grad", None))

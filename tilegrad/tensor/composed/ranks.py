@@ -81,12 +81,15 @@ class Ranks(IncompleteGamma):
         Returns a number in this dtype without `dim`; with it a pair (values, indices), indices
         int32, without the axis.
 
-        Raises ShapeError if there is no element, IndexBoundsError for an axis that is out of range.
+        Raises ShapeError if there is no element, but for floats without `dim`, whose median is NaN
+        then; IndexBoundsError for an axis that is out of range.
 
         >>> Tensor([4.0, 1.0, 3.0, 2.0]).median().item()
         2.0
         """
         if dim is None:
+            if self.dtype.is_float and not self._has_elements():
+                return self.sum() * math.nan
             return self._shared_by_equals(self.flatten().median(0).values)
         if is_of_number(dim, self.ndim):
             return self._as_row(lambda row: row.median(0))

@@ -144,6 +144,8 @@ class Statistics(Ranks):
             )
         if low < high:
             return self._histogram(bins, low, high)
+        if not self._has_elements():
+            return self._histogram(bins, 0.0, 1.0)
         low, high = float(self.min().item()), float(self.max().item())
         low, high = (low - 1, high + 1) if low == high else (low, high)
         # There is no template for edges that are other ones in each call.
@@ -277,7 +279,8 @@ class Statistics(Ranks):
         """Twice the area of each trapezoid along `axis`, at the positions `x` or in steps of 1."""
         size = self._length(axis)
         y = self._floating()
-        both = y.narrow(axis, 1, size - 1) + y.narrow(axis, 0, size - 1)
+        count = max(size - 1, 0)
+        both = y.narrow(axis, size - count, count) + y.narrow(axis, 0, count)
         if x is None:
             return both
         if x.ndim == 1 and self.ndim > 1:

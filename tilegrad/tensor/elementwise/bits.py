@@ -107,8 +107,8 @@ class Bits(Operands):
 
         Returns a tensor of the broadcast shape, in the dtype to which the two promote.
 
-        Raises DTypeError for floats and bools, and for a number that is negative; ShapeError unless
-        the shapes broadcast.
+        Raises DTypeError for floats, for two bools, and for a number that is negative; ShapeError
+        unless the shapes broadcast.
 
         >>> Tensor([1, 3]).lshift(2).tolist()
         [4, 12]
@@ -125,8 +125,8 @@ class Bits(Operands):
 
         Returns a tensor of the broadcast shape, in the dtype to which the two promote.
 
-        Raises DTypeError for floats and bools, and for a number that is negative; ShapeError unless
-        the shapes broadcast.
+        Raises DTypeError for floats, for two bools, and for a number that is negative; ShapeError
+        unless the shapes broadcast.
 
         >>> Tensor([8, -8]).rshift(2).tolist()
         [2, -2]
@@ -134,8 +134,10 @@ class Bits(Operands):
         return self._shifted("rshift", Ops.SHR, other)
 
     def _shifted(self, name: str, op: Ops, other: Operand, *, swap: bool = False) -> Self:
-        self._integers(name, but_bool=True)
-        if isinstance(other, Core) and (other.dtype.is_float or other.dtype is dtypes.bool):
+        is_tensor = isinstance(other, Core)
+        is_bool = isinstance(other, bool) or (is_tensor and other.dtype is dtypes.bool)
+        self._integers(name, but_bool=is_bool)
+        if is_tensor and other.dtype.is_float:
             raise UnsupportedDTypeError(
                 f"{name}: integers are needed, not {other.dtype.name}",
                 left=describe(self.uop),
@@ -152,8 +154,9 @@ class Bits(Operands):
                     rule="amounts are not negative",
                     remedy=f"{'x >> ' if op is Ops.SHL else 'x << '}{-other}",
                 )
-            # All amounts from the width on do the same, and this one fits the dtype.
-            other = min(other, self.dtype.bits)
+            # All amounts from the width on do the same, and this one fits the dtype. A bool is
+            # shifted as an integer.
+            other = min(other, 64 if self.dtype is dtypes.bool else self.dtype.bits)
         return self._binary(name, op, other, swap=swap)
 
     @templated

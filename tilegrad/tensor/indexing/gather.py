@@ -55,7 +55,8 @@ class Gathering(Indexing):
 
         Args:
             dim: the axis; a negative one counts from the last.
-            index: integers with as many axes as this tensor, no longer beside `dim`.
+            index: integers with as many axes as this tensor, no longer beside `dim` unless there
+                are none.
 
         Returns a tensor of this dtype in the shape of `index`.
 
@@ -68,6 +69,8 @@ class Gathering(Indexing):
         if is_of_number(dim, self.ndim) and index.ndim < 2:
             return self.reshape(1).gather(0, index.reshape(-1)).reshape(index.shape)
         axis = self._aligned("gather", dim, index)
+        if not index._has_elements():
+            return self.flatten()._slice(0, 0, 0).reshape(index.shape)
         if not axis and index.ndim > 1 and index.shape[1:] == self.shape[1:]:
             rows = self._whole_rows("gather", axis, index)
             if rows is not None:
@@ -92,10 +95,11 @@ class Gathering(Indexing):
                 line=here(),
                 remedy="cast the index: .cast(dtypes.int32)",
             )
-        fits = index.ndim == self.ndim and all(
+        is_short = not index._has_elements() or all(
             number == axis or theirs <= ours
             for number, (ours, theirs) in enumerate(zip(self._sizes, index._sizes))
         )
+        fits = index.ndim == self.ndim and is_short
         if not fits:
             raise ShapeError(
                 f"{name}: index {show_shape(index.shape)} does not fit "

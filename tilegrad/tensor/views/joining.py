@@ -233,6 +233,7 @@ class Joining(Shrinking):
     @slicing
     def chunk(self, chunks: sint, dim: int = 0) -> tuple[Self, ...]:
         """Split along an axis into at most `chunks` slices of equal size; the last may be smaller.
+        An axis without elements gives as many slices as asked for.
 
         Args:
             chunks: number of slices; of a symbolic one the bound value counts.
@@ -257,7 +258,9 @@ class Joining(Shrinking):
                 rule="one slice or more",
             )
         step = ceil_divide(self.shape[axis], given)
-        return x._split_by(axis, 1 if is_zero(step) else step)
+        if is_zero(step):
+            return tuple(x._slice(axis, 0, 0) for _ in range(count))
+        return x._split_by(axis, step)
 
     @slicing
     def unbind(self, dim: int = 0) -> tuple[Self, ...]:

@@ -19,7 +19,7 @@ from tilegrad.base.errors import ShapeError
 from tilegrad.ir.op import Ops
 from tilegrad.tensor.calls.templates import templated
 from tilegrad.tensor.handle.core import compute, describe
-from tilegrad.tensor.handle.size_arguments import as_axis, here
+from tilegrad.tensor.handle.size_arguments import as_axis, here, is_of_number
 from tilegrad.tensor.views.diagonals import Diagonals
 
 __all__ = ["Patches"]
@@ -98,6 +98,9 @@ class Patches(Diagonals):
         >>> Tensor([1, 2, 3]).unfold(0, 2, 1).tolist()
         [[1, 2], [2, 3]]
         """
+        if is_of_number(dim, self.ndim):
+            # The one slice, in place of a row of them.
+            return self._as_view(self.reshape(1).unfold(0, size, step).reshape(size))
         axis = as_axis("unfold", dim, self.ndim)
         patches = self.movedim(axis, -1)._patches("unfold", (size,), (step,), (1,))
         return self._as_view(patches.movedim(-2, axis))

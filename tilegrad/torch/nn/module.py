@@ -20,6 +20,7 @@ from tilegrad.torch.capturing import compiled
 from tilegrad.torch.complex_dtypes import ComplexDType
 from tilegrad.torch.device_names import is_meta, name_of
 from tilegrad.torch.nn.complex_layers import in_complex, in_kind
+from tilegrad.torch.nn.extra_states import NAME, with_extra_states
 from tilegrad.torch.nn.live_members import buffers_of, modules_of, parameters_of
 from tilegrad.torch.nn.module_printing import arguments_of, text_of
 from tilegrad.torch.nn.parameter import is_parameter, marked
@@ -292,10 +293,12 @@ class Module(Advising, ours.Module):
         modules = list(super().named_modules(prefix))
         found = self._state(modules, prefix)
         made: dict[str, Any] = OrderedDict() if destination is None else destination
-        for name, tensor in found.items():
-            made[name] = tensor if keep_vars or not is_tensor(tensor) else tensor.detach()
-        for name, module in _with_extra_state(modules):
-            made[name] = module.get_extra_state()
+        state: Any = {
+            name: tensor if keep_vars or not is_tensor(tensor) else tensor.detach()
+            for name, tensor in found.items()
+        }
+        extra = _with_extra_state(modules)
+        made.update(with_extra_states(state, modules, extra) if extra else state)
         return made
 
     def get_extra_state(self) -> Any:
@@ -392,8 +395,14 @@ class Module(Advising, ours.Module):
         if strict and unexpected:
             yield f"Unexpected key(s) in state_dict: {', '.join(unexpected)}. "
         for name, tensor in own.items():
-            shape = tuple(getattr(given.get(name, tensor), "shape", ()))
-            if shape != tuple(tensor.shape):
+            value = given.get(name, tensor)
+            shape = tuple(getattr(value, "shape", ()))
+            if not hasattr(value, "shape"):
+                yield (
+                    f'While copying the parameter named "{name}", expected torch.Tensor or '
+                    f"Tensor-like object from checkpoint but received {type(value)}"
+                )
+            elif shape != tuple(tensor.shape):
                 yield (
                     f"size mismatch for {name}: copying a param with shape {Size(shape)} from "
                     f"checkpoint, the shape in current model is {Size(tensor.shape)}."
@@ -482,7 +491,7 @@ class Module(Advising, ours.Module):
 def _with_extra_state(modules: Iterable[tuple[str, Any]]) -> list[tuple[str, Any]]:
     """Those of `modules`, by name, that have state of their own, by its name."""
     return [
-        (f"{name}._extra_state" if name else "_extra_state", module)
+        (f"{name}.{NAME}" if name else NAME, module)
         for name, module in modules
         if getattr(type(module), "get_extra_state", Module.get_extra_state)
         is not Module.get_extra_state

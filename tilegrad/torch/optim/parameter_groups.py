@@ -23,7 +23,6 @@ _WITHOUT_EFFECT: dict[str, Any] = {
     "differentiable": False,
     "fused": None,
     "capturable": False,
-    "decoupled_weight_decay": False,
 }
 _ADAM = (
     "lr", "betas", "eps", "weight_decay", "amsgrad", "maximize", "foreach", "capturable",
@@ -90,12 +89,8 @@ def options_of(optimizer: Any) -> tuple[str, ...] | None:
 def without_effect(optimizer: Any, group: Any) -> dict[str, Any]:
     """The options that `group` of an optimizer shows beside its own."""
     shown = {name for name in options_of(optimizer) or () if name in _WITHOUT_EFFECT}
-    found = {name: _WITHOUT_EFFECT[name] for name in shown if name not in group}
-    if "decoupled_weight_decay" in found:
-        found["decoupled_weight_decay"] = any(
-            kind.__name__ == "AdamW" for kind in type(optimizer).__mro__
-        )
-    return found
+    options = {**_WITHOUT_EFFECT, **optimizer._common}
+    return {name: options[name] for name in shown if name not in group}
 
 
 def as_number(value: Any) -> Any:
