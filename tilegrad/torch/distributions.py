@@ -126,7 +126,7 @@ _POSITIVE = frozenset(
     ]
 )
 _PLAIN = (ours.Independent, ours.MixtureSameFamily, ours.TransformedDistribution)
-# What each distribution has in PyTorch, if only to say that there is no formula.
+# Every distribution of PyTorch has these, if only to say that there is no formula.
 _MOMENTS = ("mean", "variance", "mode")
 _VALUES = ("mean", "variance", "stddev", "mode", "covariance_matrix", "precision_matrix")
 

@@ -152,8 +152,8 @@ def jvp(func: Callable[..., Any], primals: Any, tangents: Any, **options: Any) -
 
 
 def linearize(func: Callable[..., Any], *primals: Any) -> tuple[Any, Callable[..., Any]]:
-    """What `func` gives of `primals`, and the function of tangents that says how it changes along
-    them.
+    """The value of `func` at `primals`, and its linear approximation there: a function from
+    tangents to the change along them.
     """
 
     def change(*tangents: Any) -> Any:

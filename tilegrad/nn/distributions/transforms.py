@@ -23,7 +23,7 @@ __all__ = [
 
 
 class Alike:
-    """What is equal to others of its class that hold the same."""
+    """An object that is equal to others of its class with equal fields."""
 
     def __eq__(self, other: object) -> bool:
         return self is other or (

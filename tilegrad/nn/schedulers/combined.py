@@ -66,7 +66,7 @@ class SequentialLR(LRScheduler):
         return self._running(t, found)
 
     def _running(self, t: Tensor, found: list[list[Tensor]]) -> list[Tensor]:
-        """Of the rates of each scheduler, those of the one that runs at step t."""
+        """The rates of the scheduler that runs at step t, out of the rates of each."""
         result = found[-1]
         for rates, milestone in zip(reversed(found[:-1]), reversed(self.milestones)):
             result = [(t < milestone).where(rate, old) for rate, old in zip(rates, result)]

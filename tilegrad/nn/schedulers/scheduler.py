@@ -60,7 +60,7 @@ class LRScheduler:
         self.base_lrs = [float(group["initial_lr"]) for group in optimizer._param_groups]
         device = optimizer.lr.device
         self.count = Tensor([0], device=device, dtype=dtypes.int32, requires_grad=False)
-        # What the formula gave last, of each group.
+        # The formula's last rate, for each group.
         self._formula = [
             Tensor([base], device=device, dtype=group["lr"].dtype, requires_grad=False)
             for group, base in zip(optimizer._param_groups, self.base_lrs)
@@ -139,8 +139,8 @@ class LRScheduler:
         ]
 
     def _scaled(self, rate: Tensor, old: Tensor, new: Tensor) -> Tensor:
-        """The rate after a step in which the formula goes from `old` to `new`. Whoever else moved
-        the rate: its distance from the least rate keeps its ratio to the formula's.
+        """The rate after a step in which the formula goes from `old` to `new`. If something else
+        has moved the rate, its distance from the least rate keeps its ratio to the formula's.
         """
         least = self._least
         scaled = (rate - least) / (old - least) * (new - least) + least
@@ -149,7 +149,7 @@ class LRScheduler:
         return rate.eq(old).where(new, moved)
 
     def _followed(self, t: Tensor) -> list[tuple[Tensor, Tensor]]:
-        """The memory of what the formula gave last, and its value at step t."""
+        """The memory of the formula's last rates, and their values at step t."""
         return list(zip(self._formula, self._rates(t))) if self._formula else []
 
     def _rates(self, t: Tensor) -> list[Tensor]:

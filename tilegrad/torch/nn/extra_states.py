@@ -1,4 +1,4 @@
-"""What modules hold in a state dict beside tensors, by their method `get_extra_state`."""
+"""Entries of a state dict beside tensors, given by a module's method `get_extra_state`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 __all__ = ["NAME", "with_extra_states"]
 
-# What the state is called behind the name of its module.
+# The entry's name, behind that of its module.
 NAME = "_extra_state"
 
 
@@ -22,7 +22,7 @@ def with_extra_states(
     own: dict[int, list[float]] = {}
     for name, number in listed.items():
         own.setdefault(order.get(name.rpartition(".")[0], -1), []).append(number)
-    # What stands at half a number stands between two others.
+    # A state at half a number stands between two modules.
     for name, module in extra:
         at = order[name.removesuffix(NAME).removesuffix(".")]
         if at in own:
