@@ -141,14 +141,14 @@ def test_a_state_that_goes_from_step_to_step_makes_no_longer_signatures(
     cell, head = torch.nn.LSTM(3, 4, 2, batch_first=True), torch.nn.Linear(4, 1)
     params = [*cell.parameters(), *head.parameters()]
     lengths: list[int] = []
-    plain = gradients._Below
+    plain = gradients.Below
 
     class Counted(plain):  # type: ignore[misc, valid-type]
         def __init__(self, *args: Any):
             super().__init__(*args)
             lengths.append(len(self.calls))
 
-    monkeypatch.setattr(gradients, "_Below", Counted)
+    monkeypatch.setattr(gradients, "Below", Counted)
     state: Any = None
     for _ in range(9):
         out, state = cell(torch.tensor(_X[None]), state)

@@ -12,8 +12,10 @@ from tilegrad.func.transformed_calls import outputs_of
 from tilegrad.grad.regions import Region, leaf, output
 from tilegrad.ir.movement import fill
 from tilegrad.ir.uop import UOp
+from tilegrad.tensor.calls.postponed import passed
 from tilegrad.tensor.handle.core import cast_node
 from tilegrad.tensor.handle.size_arguments import here, same_shape, show_shape
+from tilegrad.tensor.handle.stops import stop_at
 from tilegrad.tensor.handle.tracing import transforming
 from tilegrad.tensor.tensor import Tensor
 
@@ -55,6 +57,9 @@ def _as_it_is(value: Any) -> Any:
     """A tensor with the value that `value` has now, whatever is written to that later."""
     if not isinstance(value, Tensor):
         return value
+    waiting = passed(value)
+    if waiting is not None:
+        return waiting
     found = value._of(value.uop, value.device, value._variables, value._requires_grad)
     # A tensor saved under `no_grad` requires a gradient as it did before.
     found._requires_grad, found._is_leaf = value._requires_grad, value._is_leaf
@@ -115,7 +120,8 @@ class Function:
         ctx = FunctionContext()
         ctx.needs_input_grad = tuple(map(cls._wants_gradient, args))
         # A forward may write to its arguments.
-        before = [arg.uop if isinstance(arg, Tensor) else None for arg in args]
+        is_later = cls._is_asked_later()
+        before = _as_they_are(args, waits=is_later)
         if hasattr(cls, "setup_context"):
             value = cls.forward(*args)
             cls.setup_context(ctx, args, value)
@@ -124,32 +130,26 @@ class Function:
         name = f"{cls.__name__}.apply"
         positions = cls._positions(value)
         outputs = outputs_of(name, value if positions is None else [value[at] for at in positions])
-        leaves = [leaf(tensor.uop) for tensor in outputs]
         backward = cls.backward
         if positions is not None:
             backward = _spread(backward, positions, len(value))
-        rule = _Rule(backward, name, ctx, args, outputs, leaves)
-        inputs = [
-            node
-            for arg, node in zip(args, before)
-            if node is not None and isinstance(arg, Tensor) and arg.dtype.is_float
-        ]
-        is_later = cls._is_asked_later()
-        region = Region(
-            tuple(leaves),
-            tuple(inputs),
-            (),
-            tuple(tensor.uop for tensor in outputs),
-            None if is_later else tuple(rule.traced()),
-            rule if is_later else None,
-        )
+        rule = _Rule(backward, name, ctx, args, outputs)
         wants = any(isinstance(arg, Tensor) and arg._requires_grad for arg in args) or None
-        made = [
-            tensor._of(output(region, number), tensor.device, tensor._variables, wants)
-            if tensor.dtype.is_float
-            else tensor
-            for number, tensor in enumerate(outputs)
-        ]
+        made = None
+        if is_later and not ctx.dirty:
+            if wants:
+                made = _FunctionCalls.outputs_of(rule, before, outputs)
+            elif not any(each is arg for each in outputs for arg in args):
+                # Nothing has a gradient.
+                made = outputs
+        if made is None:
+            region = _region(rule, [each.uop for each in before], outputs, is_later=is_later)
+            made = [
+                tensor._of(output(region, number), tensor.device, tensor._variables, wants)
+                if tensor.dtype.is_float
+                else tensor
+                for number, tensor in enumerate(outputs)
+            ]
         for number, tensor in enumerate(outputs):
             if any(tensor is each for each in ctx.dirty):
                 made[number] = tensor._update(made[number], is_new=True)
@@ -182,6 +182,73 @@ def _spread(
     return call
 
 
+def _as_they_are(args: Sequence[Any], *, waits: bool) -> list[Any]:
+    """The arguments that are floats, with the values that they have now, as calls that wait if
+    these can.
+    """
+    floats = [arg for arg in args if isinstance(arg, Tensor) and arg.dtype.is_float]
+    found = [passed(arg) if waits else None for arg in floats]
+    return [
+        arg._of(arg.uop, arg.device, arg._variables, arg._requires_grad) if each is None else each
+        for arg, each in zip(floats, found, strict=True)
+    ]
+
+
+def _region(
+    rule: _Rule, inputs: Sequence[UOp], outputs: Sequence[Tensor], *, is_later: bool
+) -> Region:
+    """What a function computed, with its own gradients."""
+    values = tuple([tensor.uop for tensor in outputs])
+    rule.leaves = [leaf(value) for value in values]
+    traced = None if is_later else tuple(rule.traced())
+    own = rule if is_later else None
+    return Region(tuple(rule.leaves), tuple(inputs), (), values, traced, own)
+
+
+class _FunctionCalls:
+    """A function at whose outputs gradients stop, while calls wait (`tensor.handle.stops`)."""
+
+    def __init__(self, rule: _Rule, inputs: Sequence[Any], outputs: Sequence[Tensor]):
+        self._rule = rule
+        self._inputs = inputs
+        self.inputs = [each._call if each._requires_grad else None for each in inputs]
+        # Tensors of their own: those that the function gave may be written to.
+        self._outputs = [passed(each) if each.dtype.is_float else each for each in outputs]
+        self._region: Region | None = None
+
+    @staticmethod
+    def outputs_of(
+        rule: _Rule, inputs: Sequence[Any], outputs: Sequence[Tensor]
+    ) -> list[Tensor] | None:
+        """The outputs as calls that wait; None if these do not."""
+        wanted = [each for each in inputs if each._requires_grad]
+        if any(each._call is None for each in wanted):
+            return None
+        calls = _FunctionCalls(rule, inputs, outputs)
+        made = [
+            passed(each, requires_grad=True) if each.dtype.is_float else each for each in outputs
+        ]
+        if any(each is None for each in (*made, *calls._outputs)):
+            return None
+        for number, each in enumerate(made):
+            if each.dtype.is_float:
+                stop = stop_at(each._call)
+                stop.function, stop.position = calls, number
+        return made
+
+    def node_of(self, position: int) -> UOp:
+        """The node of an output."""
+        if self._region is None:
+            inputs = [each.uop for each in self._inputs]
+            self._region = _region(self._rule, inputs, self._outputs, is_later=True)
+        return output(self._region, position)
+
+    def gradients(self, given: Sequence[Any]) -> Sequence[Any]:
+        """The gradients of the inputs, tensors or None, from those of the outputs."""
+        missing = len(self._outputs) - len(given)
+        return self._rule.of_tensors([*given, *[None] * missing])
+
+
 class _Rule:
     """The gradient rule that the author of a function gives."""
 
@@ -192,11 +259,11 @@ class _Rule:
         ctx: FunctionContext,
         args: Sequence[Any],
         outputs: Sequence[Tensor],
-        leaves: Sequence[UOp],
     ):
         self._backward, self._name, self._ctx = backward, name, ctx
-        self._leaves = leaves
-        # Shapes and dtypes of arguments and outputs, without the nodes they were computed from.
+        # What stands for the gradients of the outputs, where this makes a graph.
+        self.leaves: Sequence[UOp] = ()
+        # What is known of arguments and outputs, without what they were computed from.
         self._args = [
             (tuple(arg.shape), arg.dtype) if isinstance(arg, Tensor) else None for arg in args
         ]
@@ -212,6 +279,11 @@ class _Rule:
             None if node is None else kind._of(node, device, variables, False)
             for node, (kind, device, variables, _, _) in zip(given, self._outputs, strict=True)
         ]
+        found = self.of_tensors(tensors)
+        return [each if each is None else each.uop for each in found]
+
+    def of_tensors(self, tensors: Sequence[Any]) -> list[Any]:
+        """The same, as tensors."""
         if self._ctx.materializes_grads:
             tensors = [
                 kind._of(fill(shape, 0.0, dtype), device) if tensor is None else tensor
@@ -222,11 +294,11 @@ class _Rule:
     def traced(self) -> list[UOp | None]:
         """As graphs, in which leaves stand for the gradients of the outputs."""
         if self._traced is None:
-            with transforming(self._leaves):
-                self._traced = self.of(self._leaves)
+            with transforming(self.leaves):
+                self._traced = self.of(self.leaves)
         return self._traced
 
-    def _checked(self, found: Any) -> list[UOp | None]:
+    def _checked(self, found: Any) -> list[Any]:
         given = list(found) if isinstance(found, (tuple, list)) else [found]
         # One argument more than there are may be given None.
         while len(given) > len(self._args) and given[-1] is None:
@@ -238,7 +310,7 @@ class _Rule:
                 remedy="one for each argument of forward, None for what has none",
                 line=here(),
             )
-        gradients: list[UOp | None] = []
+        gradients: list[Any] = []
         for number, (arg, gradient) in enumerate(zip(self._args, given)):
             if arg is not None and arg[1].is_float:
                 gradients.append(
@@ -246,8 +318,8 @@ class _Rule:
                 )
         return gradients
 
-    def _fitting(self, number: int, shape: tuple[Any, ...], dtype: DType, gradient: Any) -> UOp:
-        """A gradient as a node of the shape and dtype of its argument."""
+    def _fitting(self, number: int, shape: tuple[Any, ...], dtype: DType, gradient: Any) -> Any:
+        """A gradient in the shape and dtype of its argument."""
         if not isinstance(gradient, Tensor):
             raise DTypeError(
                 f"{self._name}: backward gave {article(type(gradient).__name__)} for argument "
@@ -264,4 +336,7 @@ class _Rule:
                 rule="the gradient of an argument has its shape",
                 line=here(),
             )
-        return cast_node(gradient.uop, dtype)
+        if gradient.dtype is dtype:
+            return gradient
+        node = cast_node(gradient.uop, dtype)
+        return gradient._of(node, gradient.device, gradient._variables, gradient._requires_grad)

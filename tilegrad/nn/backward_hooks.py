@@ -6,17 +6,17 @@ of this module alone. Gradients are lazy tensors; hooks run while the graph of a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence, Set
+from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from typing import Any
 
 from tilegrad.base.errors import TilegradError
-from tilegrad.grad.node_hooks import watch
 from tilegrad.grad.regions import leaf
-from tilegrad.ir.uop import UOp
+from tilegrad.tensor.calls.postponed import passed
 from tilegrad.tensor.handle.size_arguments import here
+from tilegrad.tensor.handle.stops import stop_at
 from tilegrad.tensor.tensor import Tensor
-from tilegrad.tensor.writing.watching import HookedTensor
+from tilegrad.tensor.writing.watching import HookedTensor, watch_tensor
 
 __all__ = ["call_watched"]
 
@@ -40,10 +40,9 @@ class _Pass:
         self.given: list[Any] = [None] * len(self.outputs)
         self.made: list[Any] = [None] * len(self.inputs)
 
-    def reach_output(self, number: int, gradient: UOp, through: Set[UOp]) -> UOp | None:
+    def reach_output(self, number: int, gradient: Any, through: Collection[Any]) -> Any:
         """Note the gradient of an output; with the last of them run the hooks before."""
-        hooked = self.outputs[number]
-        self.given[number] = hooked.gradient(gradient)
+        self.given[number] = gradient
         if not self._is_complete(self.given, self.outputs, through):
             return None
         given = self.given
@@ -52,16 +51,14 @@ class _Pass:
         if not any(each.is_in(through) for each in self.inputs):
             # No gradient goes on.
             self._run_after()
-        return hooked.replacing(given[number])
+        return given[number]
 
-    def reach_input(self, number: int, gradient: UOp, through: Set[UOp]) -> UOp | None:
+    def reach_input(self, number: int, gradient: Any, through: Collection[Any]) -> Any:
         """Note the gradient of an input; with the last of them run the hooks."""
-        hooked = self.inputs[number]
-        self.made[number] = hooked.gradient(gradient)
+        self.made[number] = gradient
         if not self._is_complete(self.made, self.inputs, through):
             return None
-        made = self._run_after()
-        return hooked.replacing(made[number])
+        return self._run_after()[number]
 
     def _is_complete(
         self, found: Sequence[Any], tensors: Sequence[HookedTensor], through: Any
@@ -93,6 +90,16 @@ class _Pass:
         gradients[:] = list(new)
 
 
+def _passed_on(value: Any) -> Any:
+    """A tensor of the value of another, which hooks can tell from it."""
+    made = passed(value)
+    if made is None:
+        return value._of(leaf(value.uop), value.device, value._variables, value._requires_grad)
+    # Before somebody asks for its node.
+    stop_at(made._call)
+    return made
+
+
 def call_watched(
     call: Callable[..., Any],
     module: Any,
@@ -101,29 +108,40 @@ def call_watched(
     before: Sequence[Callable[..., Any]],
     after: Sequence[Callable[..., Any]],
 ) -> Any:
-    """The result of `call`, with hooks on the gradients of its tensors."""
+    """What `call` gives, with hooks on the gradients of its tensors. As in PyTorch, what comes out
+    is passed on once more: hooks that the caller sets on it come first.
+    """
     inputs: list[Tensor] = []
 
     def own(value: Any) -> Any:
         if not (isinstance(value, Tensor) and value.dtype.is_float):
             return value
-        inputs.append(
-            value._of(leaf(value.uop), value.device, value._variables, value._requires_grad)
-        )
+        inputs.append(_passed_on(value))
         return inputs[-1]
+
+    outputs: list[Tensor] = []
+
+    def given_out(value: Any) -> Any:
+        if not (isinstance(value, Tensor) and value.dtype.is_float):
+            return value
+        outputs.append(value)
+        return _passed_on(value)
 
     given = tuple(own(value) for value in args)
     output = call(*given, **options)
-    outputs = [
-        tensor
-        for tensor in (output if isinstance(output, (tuple, list)) else [output])
-        if isinstance(tensor, Tensor) and tensor.dtype.is_float
-    ]
-    state = _Pass(
-        module, before, after, [HookedTensor(x) for x in inputs], [HookedTensor(y) for y in outputs]
-    )
-    for number, tensor in enumerate(outputs):
-        watch(tensor.uop, partial(state.reach_output, number))
-    for number, tensor in enumerate(inputs):
-        watch(tensor.uop, partial(state.reach_input, number))
+    if isinstance(output, (tuple, list)) and not hasattr(output, "_fields"):
+        output = type(output)([given_out(each) for each in output])
+    else:
+        output = given_out(output)
+    of_inputs, of_outputs = [HookedTensor(x) for x in inputs], [HookedTensor(y) for y in outputs]
+    # Where some require gradients, the others have none, as in PyTorch.
+    if any(tensor._requires_grad for tensor in outputs):
+        for tensor, known in zip(inputs, of_inputs, strict=True):
+            known.has_gradient = bool(tensor._requires_grad)
+    state = _Pass(module, before, after, of_inputs, of_outputs)
+    for number, (tensor, known) in enumerate(zip(outputs, of_outputs, strict=True)):
+        watch_tensor(tensor, known, partial(state.reach_output, number))
+    for number, (tensor, known) in enumerate(zip(inputs, of_inputs, strict=True)):
+        if known.has_gradient:
+            watch_tensor(tensor, known, partial(state.reach_input, number))
     return output

@@ -21,7 +21,7 @@ from tilegrad.tensor.handle.waiting import Call, Pool, this_thread
 from tilegrad.tensor.storage.host_constants import constant_elements
 from tilegrad.tensor.storage.memory import needs_no_run
 
-__all__ = ["ChangingConstants", "uploaded_constant"]
+__all__ = ["ChangingConstants", "in_memory", "uploaded_constant"]
 
 # Steps in which the constants of a line were new, and the most constants of a line that are
 # compared.
@@ -124,6 +124,16 @@ def _is_filled(node: UOp) -> bool:
     while node.src and node.op.is_movement and node.op is not Ops.PAD:
         node = node.src[0]
     return not node.src
+
+
+def in_memory(tensor: Any) -> Any:
+    """A tensor itself, or memory with the value of a constant of few elements: who computes with a
+    constant alone, or reads it, has nodes made.
+    """
+    if tensor._call is not None or not tensor._node.is_constant:
+        return tensor
+    found = uploaded_constant(tensor)
+    return tensor if found is None else found
 
 
 def uploaded_constant(tensor: Any) -> Any | None:

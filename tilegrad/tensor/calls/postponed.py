@@ -13,6 +13,7 @@ from tilegrad.base.forgetful_tables import Bounded
 from tilegrad.base.origin import call_site, composing
 from tilegrad.engine.run.run import record_of_thread
 from tilegrad.ir.graph_templates import Template
+from tilegrad.ir.placement import Group
 from tilegrad.tensor.calls.recorded import Result, WaitingKind
 from tilegrad.tensor.handle import waiting
 from tilegrad.tensor.handle.aliases import Storage, deeper, shared
@@ -22,7 +23,7 @@ from tilegrad.tensor.handle.size_arguments import NO_VARIABLES
 from tilegrad.tensor.handle.tracing import transforms
 from tilegrad.tensor.handle.waiting import Call, Pool, next_serial, this_thread
 
-__all__ = ["alias", "can_postpone", "postponed", "postponed_siblings", "share_storage"]
+__all__ = ["alias", "can_postpone", "passed", "postponed", "postponed_siblings", "share_storage"]
 
 blank = object.__new__
 # By dtype, shape and whether a gradient is required: another tensor of the same value. The first
@@ -62,7 +63,7 @@ def postponed(
     call.number, call.pattern, call.kind = kind.number, kind.pattern, kind.kind
     call.inputs, call.entry, call.serial = inputs, (entry,), next_serial()
     call.shape, call.dtype, call.pool = kind.shape, kind.dtype, pool
-    call.node = call.value = None
+    call.node = call.value = call.stop = None
     call.generation = 0
     made = blank(type(first))
     call.requires_grad = made._requires_grad = kind.requires_grad
@@ -140,3 +141,29 @@ def alias(tensor: Any) -> Any:
         _aliases.setdefault((call.dtype, requires_grad), kind)
     entry = composing.entry or call_site(sys._getframe(1))
     return postponed(pool, kind, tensor, (call,), entry, [tensor])
+
+
+def passed(tensor: Any, *, requires_grad: bool = False) -> Any:
+    """A tensor with a storage of its own and the value that `tensor` has now, through which its
+    gradient passes, as a call that waits; None if calls do not wait. It requires a gradient if
+    `tensor` does, or if asked to.
+    """
+    call, pool = tensor._call, this_thread.pool
+    requires_grad = requires_grad or tensor._requires_grad
+    if (call is not None and call.pool is not pool) or tensor._symbols:
+        return None
+    if call is None and (tensor._node.is_constant or isinstance(tensor._device, Group)):
+        return None
+    if not can_postpone(pool, current_config(), requires_grad):
+        return None
+    dtype, shape = tensor.dtype, tensor.shape
+    key = "passed", dtype, shape, requires_grad
+    kind = _aliases.get(key)
+    if kind is None:
+        same = Result(0, requires_grad, None, None, shape, dtype)
+        first = _aliases.get(key[:2])
+        number = next_number() if first is None else first.number
+        kind = _aliases.put(key, WaitingKind(_SAME, same, number))
+        _aliases.setdefault(key[:2], kind)
+    entry = composing.entry or call_site(sys._getframe(1))
+    return postponed(pool, kind, tensor, (tensor._node if call is None else call,), entry, None)

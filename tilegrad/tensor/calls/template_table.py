@@ -23,7 +23,7 @@ from tilegrad.tensor.handle.waiting import Number, Pool
 
 __all__ = [
     "has_no_template", "known_template", "new_template", "numbers_of", "rounded_numbers",
-    "template_of_numbers",
+    "template_of_numbers", "with_plain_floats",
 ]  # fmt: skip
 
 Signature = tuple[Any, ...]
@@ -158,6 +158,15 @@ def rounded_numbers(first: Any, args: tuple[Any, ...]) -> tuple[Any, ...]:
             continue
         rounded.append(each)
     return tuple(rounded) if is_other else args
+
+
+def with_plain_floats(args: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Arguments with floats of Python for those of a class below, such as NumPy's float64, which
+    `np.exp` and its kin give.
+    """
+    if not any(isinstance(each, float) and each.__class__ is not float for each in args):
+        return args
+    return tuple([float(each) if isinstance(each, float) else each for each in args])
 
 
 def _has_changed(signature: Signature, values: list[float], frame: FrameType) -> bool:

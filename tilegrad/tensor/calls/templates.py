@@ -27,6 +27,7 @@ from typing import Any, TypeVar, cast
 
 from tilegrad.base.config import current_config
 from tilegrad.base.origin import call_site, composing, goes_by, users
+from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp, node_count
 from tilegrad.tensor.calls.arguments import (
     signature_of,
@@ -45,8 +46,9 @@ from tilegrad.tensor.calls.template_table import (
     new_template,
     rounded_numbers,
     template_of_numbers,
+    with_plain_floats,
 )
-from tilegrad.tensor.handle.aliases import Storage, can_move, deeper, shared
+from tilegrad.tensor.handle.aliases import Away, Storage, can_move, deeper, shared
 from tilegrad.tensor.handle.core import Core
 from tilegrad.tensor.handle.kinds import next_number
 from tilegrad.tensor.handle.size_arguments import NO_VARIABLES
@@ -139,8 +141,12 @@ def _templated(
                 if copies is not None:
                     viewed = None if copies else [self]
                     return postponed(pool, last.kind, self, inputs, entry, viewed)
-        if short is None and not isinstance(self, Core):
-            return method(self, *args, **kwargs)
+        if short is None:
+            if not isinstance(self, Core):
+                return method(self, *args, **kwargs)
+            plain_args = with_plain_floats(args) if takes_numbers else args
+            if plain_args is not args:
+                return call(self, *plain_args, **kwargs)
         made = calls.result(self, args, kwargs, short, inputs, pool, config, frame, entry)
         return method(self, *args, **kwargs) if made is None else made
 
@@ -316,7 +322,7 @@ def _copies(template: MethodTemplate, operands: list[Any], inputs: Sequence[Any]
     call: Call | None = inputs[0] if is_call else None
     for operand in operands:
         storage = operand._alias
-        if storage is None or not storage[1]:
+        if storage is None or not storage[1] or _is_whole(storage[1]):
             # No view, or one of all elements.
             continue
         path = storage[1]
@@ -331,6 +337,11 @@ def _copies(template: MethodTemplate, operands: list[Any], inputs: Sequence[Any]
             if copies and (len(moves) > 1 or not template.is_one):
                 return None
     return copies
+
+
+def _is_whole(path: Any) -> bool:
+    """Whether a path, that of what was detached, leads to the storage as it is."""
+    return path.__class__ is Away and all(op is Ops.DETACH for op, _ in path.moves)
 
 
 def _tensor(template: MethodTemplate, result: Result, nodes: list[UOp], operands: list[Any]) -> Any:

@@ -17,7 +17,7 @@ from tilegrad.base.references import ONE_ATTRIBUTE_AND_LOCAL
 from tilegrad.engine.run.run import record_of_thread
 from tilegrad.tensor.handle.aliases import is_alone
 
-__all__ = ["Adding", "add_gradient", "adding", "set_gradient"]
+__all__ = ["Adding", "add_gradient", "adding", "replaces_gradients", "set_gradient"]
 
 
 class Adding:
@@ -44,6 +44,12 @@ def adding(*, replaces: bool) -> Iterator[Adding]:
         yield found
     finally:
         _adding.reset(token)
+
+
+def replaces_gradients() -> bool:
+    """Whether gradients that are added now have gradients in turn."""
+    block = _adding.get()
+    return block is not None and block.replaces
 
 
 def add_gradient(tensor: Any, gradient: Any) -> None:

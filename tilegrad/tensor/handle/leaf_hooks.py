@@ -12,9 +12,11 @@ from collections.abc import Callable
 from types import MethodType
 from typing import Any
 
+from tilegrad.base.errors import ShapeError
 from tilegrad.ir.uop import UOp
+from tilegrad.tensor.handle.size_arguments import here, show_shape
 
-__all__ = ["Hook", "add", "attach", "hooks_of"]
+__all__ = ["Hook", "add", "after_hooks", "attach", "checked", "hooks_of"]
 
 Hook = Callable[[Any], Any]
 """Takes the gradient of a tensor; gives what is used instead, or None."""
@@ -50,3 +52,28 @@ def hooks_of(tensor: Any) -> list[Hook]:
     """The hooks of a tensor, in the order in which they came."""
     found = _hooks.get(id(tensor)) if _hooks else None
     return [] if found is None else list(found[1].values())
+
+
+def after_hooks(tensor: Any, gradient: Any) -> Any:
+    """The `gradient` of a leaf, a tensor, after the hooks that it has.
+
+    Raises ShapeError if one gives another shape.
+    """
+    for hook in hooks_of(tensor):
+        new = hook(gradient)
+        gradient = gradient if new is None else checked(new, tensor)
+    return gradient
+
+
+def checked(new: Any, like: Any) -> Any:
+    """What a hook on the gradient of `like` gave, in its dtype.
+
+    Raises ShapeError if it has another shape.
+    """
+    if new.shape != like.shape:
+        raise ShapeError(
+            f"register_hook: the hook gave {show_shape(new.shape)}, the gradient is "
+            f"{show_shape(like.shape)}",
+            line=here(),
+        )
+    return new if new.dtype is like.dtype else new.cast(like.dtype)

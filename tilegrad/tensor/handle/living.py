@@ -72,7 +72,8 @@ with_variables = Some()
 
 class Handle(weakref.ref[Any]):
     """A weak reference to the tensor of a call. Two of one tensor are two: a plain reference is
-    compared by what it refers to, and tensors compare element by element.
+    compared by what it refers to, and tensors compare element by element. It has a callback, or
+    CPython 3.11 crashes where it dies shortly before its tensor, in one long chain of objects.
     """
 
     __slots__ = ()
@@ -83,10 +84,14 @@ class Handle(weakref.ref[Any]):
 
 class Owner(weakref.ref[Any]):
     """A weak reference to a tensor, and the thread that it belongs to: what two threads lend each
-    other, one would write while the other reads.
+    other, one would write while the other reads. It has a callback, as a `Handle` has.
     """
 
     __slots__ = ("thread",)
+
+    def __new__(cls, tensor: Any) -> Owner:
+        """The reference; what is called as its tensor dies does nothing."""
+        return super().__new__(cls, tensor, id)
 
     def __init__(self, tensor: Any):
         # The reference itself is made by __new__.

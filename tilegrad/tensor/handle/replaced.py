@@ -41,7 +41,7 @@ def exchange(first: Any, second: Any) -> None:
         if is_waiting:
             _wait(tensor, call, this_thread.pool)
         elif call is not None:
-            call.handle = Handle(tensor)
+            call.handle = Handle(tensor, this_thread.pool.forget)
             this_thread.pool.computed.append(call.handle)
         tensor._symbols, tensor._requires_grad, tensor._is_shared, tensor._alias = rest
         tensor._previous = ()
@@ -88,7 +88,7 @@ def stands_on_memory(
     """
     call: Call = object.__new__(Call)
     call.template, call.slot, call.number = _MEMORY, 0, -1
-    call.inputs = call.node = call.pattern = None
+    call.inputs = call.node = call.pattern = call.stop = None
     call.entry, call.serial = entry, next_serial()
     call.dtype, call.shape, call.value, call.moves = dtype, shape, value, moves
     call.kind = kind_of(dtype, shape) if kind is None else kind
@@ -101,7 +101,7 @@ def stands_on_memory(
     tensor._symbols, tensor._requires_grad, tensor._previous = NO_VARIABLES, None, ()
     tensor._is_leaf, tensor._is_shared = True, False
     tensor._gradient = tensor._alias = None
-    call.handle = Handle(tensor)
+    call.handle = Handle(tensor, pool.forget)
     pool.computed.append(call.handle)
     if len(pool.computed) >= pool.many:
         pool.forget_dead()
@@ -126,7 +126,7 @@ def postpone(
     call.dtype, call.shape = template.dtype_of(slot), template.shape_of(slot) or ()
     call.kind = kind_of(call.dtype, call.shape)
     call.pool = pool = this_thread.pool
-    call.node = call.value = call.requires_grad = call.pattern = None
+    call.node = call.value = call.requires_grad = call.pattern = call.stop = None
     call.generation = 0
     call.is_loss = call.is_write = call.is_state = False
     call.siblings = ()

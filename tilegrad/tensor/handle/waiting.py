@@ -41,6 +41,7 @@ from tilegrad.tensor.handle.living import (
     owners,
     pools,
 )
+from tilegrad.tensor.handle.stops import Stop, node_of_stop
 
 __all__ = [
     "Call", "Input", "Moves", "Number", "Pool", "StandInError", "Value", "become_memory", "expand",
@@ -131,32 +132,14 @@ class Call:
         is_loss: whether gradients of the result were asked for.
         is_state: whether it was computed as a state (`tensor.storage.unread_states`).
         is_write: whether the tensor takes the value as an assignment (`tensor.storage.writes`).
+        stop: what a gradient meets here on its way down, if anything (`tensor.handle.stops`).
         siblings: the calls of all results of the same template over the same inputs.
     """
 
     __slots__ = (
-        "__weakref__",
-        "dtype",
-        "entry",
-        "generation",
-        "handle",
-        "inputs",
-        "is_loss",
-        "is_state",
-        "is_write",
-        "kind",
-        "moves",
-        "node",
-        "number",
-        "pattern",
-        "pool",
-        "requires_grad",
-        "serial",
-        "shape",
-        "siblings",
-        "slot",
-        "template",
-        "value",
+        "__weakref__", "dtype", "entry", "generation", "handle", "inputs", "is_loss", "is_state",
+        "is_write", "kind", "moves", "node", "number", "pattern", "pool", "requires_grad", "serial",
+        "shape", "siblings", "slot", "stop", "template", "value",
     )  # fmt: skip
     template: Template
     slot: int
@@ -179,6 +162,7 @@ class Call:
     is_state: bool
     is_write: bool
     siblings: Sequence[weakref.ref[Call]]
+    stop: Stop | None
 
     @property
     def memory(self) -> UOp | None:
@@ -202,7 +186,7 @@ class Call:
         made.handle, made.dtype, made.shape = self.handle, self.dtype, self.shape
         made.kind = self.kind
         made.value, made.moves = self.value, self.moves
-        made.inputs = made.node = made.pattern = None
+        made.inputs = made.node = made.pattern = made.stop = None
         made.generation = 0
         made.requires_grad, made.siblings = self.requires_grad, ()
         made.is_loss = made.is_write = False
@@ -432,6 +416,8 @@ def expand(call: Call) -> UOp:
 
 
 def _has_node(call: Call, node: UOp) -> None:
+    if call.stop is not None:
+        node = node_of_stop(call, node)
     if call.value is not None:
         remember(node, call.value.node(call.moves))
     call.node = node

@@ -3,18 +3,29 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Set
+from collections.abc import Callable, Collection, Set
 from typing import Any
 
-from tilegrad.base.errors import DTypeError, ShapeError, article
+from tilegrad.base.errors import DTypeError, article
 from tilegrad.grad.node_hooks import watch
 from tilegrad.ir.uop import UOp
 from tilegrad.tensor.handle import leaf_hooks
 from tilegrad.tensor.handle.core import cast_node, describe
-from tilegrad.tensor.handle.size_arguments import here, show_shape
+from tilegrad.tensor.handle.leaf_hooks import checked
+from tilegrad.tensor.handle.size_arguments import here
+from tilegrad.tensor.handle.stops import stop_at
+from tilegrad.tensor.handle.waiting import Call, this_thread
 from tilegrad.tensor.writing.updating import Updating
 
-__all__ = ["HookedTensor", "RemovableHandle", "Watching", "adder_to", "after_hooks"]
+__all__ = [
+    "HookedTensor",
+    "RemovableHandle",
+    "Watching",
+    "adder_to",
+    "after_hooks",
+    "waits_in_call",
+    "watch_tensor",
+]  # fmt: skip
 
 
 class RemovableHandle:
@@ -44,17 +55,32 @@ class RemovableHandle:
 
 
 class HookedTensor:
-    """A tensor whose gradient a hook gets: what is known of it, without its graph."""
+    """A tensor whose gradient a hook gets: what is known of it, without its graph; and whether it
+    `has_gradient` at all.
+    """
+
+    has_gradient = True
 
     def __init__(self, tensor: Any):
-        self._node = weakref.ref(tensor.uop)
+        call = waits_in_call(tensor)
+        self._call = None if call is None else weakref.ref(call)
+        self._node = None if call is not None else weakref.ref(tensor.uop)
         self._kind = type(tensor)
         self.shape, self.dtype = tensor.shape, tensor.dtype
         self.device, self._variables = tensor.device, tensor._variables
 
-    def is_in(self, nodes: Set[UOp]) -> bool:
-        """Whether the tensor's node is one of `nodes`."""
-        return self._node() in nodes
+    def settle(self, node: UOp) -> None:
+        """Note the node of the tensor, which was made."""
+        self._node = weakref.ref(node)
+
+    def is_in(self, through: Collection[Any]) -> bool:
+        """Whether the tensor's call, or its node, is one of `through`."""
+        if not self.has_gradient:
+            return False
+        call = None if self._call is None else self._call()
+        if call is not None and call in through:
+            return True
+        return self._node is not None and self._node() in through
 
     def gradient(self, node: UOp) -> Any:
         """The gradient `node` of the tensor, as a tensor."""
@@ -66,13 +92,53 @@ class HookedTensor:
 
         Raises ShapeError if it has another shape.
         """
-        if new.shape != self.shape:
-            raise ShapeError(
-                f"register_hook: the hook gave {show_shape(new.shape)}, the gradient is "
-                f"{show_shape(self.shape)}",
-                line=here(),
-            )
-        return cast_node(new.uop, self.dtype)
+        return cast_node(checked(new, self).uop, self.dtype)
+
+
+class _TensorWatcher:
+    """A hook on the gradient of a tensor that was computed: called with the gradient and what it
+    flows through.
+    """
+
+    def __init__(self, own: HookedTensor, hook: Callable[[Any, Collection[Any]], Any]):
+        self._own, self._hook = own, hook
+
+    def settle(self, node: UOp) -> None:
+        self._own.settle(node)
+
+    def on_node(self, gradient: UOp, through: Set[UOp]) -> UOp | None:
+        new = self._hook(self._own.gradient(gradient), through)
+        return None if new is None else self._own.replacing(new)
+
+    def on_tensor(self, gradient: Any, through: Collection[Any]) -> Any:
+        new = self._hook(gradient, through)
+        return None if new is None else checked(new, self._own)
+
+
+def waits_in_call(tensor: Any) -> Call | None:
+    """The call of a tensor whose gradient can be watched there; None if its node is to be."""
+    call: Call | None = tensor._call
+    if call is None or call.pool is not this_thread.pool or call.inputs is None:
+        return None
+    return call if call.node is None or call.stop is not None else None
+
+
+def watch_tensor(
+    tensor: Any, own: HookedTensor, hook: Callable[[Any, Collection[Any]], Any]
+) -> RemovableHandle:
+    """Let `hook` see the gradients of a tensor, which is known as `own`, and what these flow
+    through: calls, or nodes. What it gives, unless that is None, takes the place of the gradient.
+    """
+    watcher = _TensorWatcher(own, hook)
+    call = waits_in_call(tensor)
+    if call is not None:
+        stop = stop_at(call)
+        if call.node is not None:
+            own.settle(call.node)
+        return RemovableHandle(stop.watchers, stop.add(watcher))
+    node = tensor.uop
+    leaf_hooks.attach(tensor, node)
+    return RemovableHandle(*watch(node, watcher.on_node))
 
 
 def after_hooks(tensor: Any, node: UOp) -> UOp:
@@ -121,17 +187,9 @@ class Watching(Updating):
                 tensor=describe(self.uop),
                 line=here(),
             )
-        own = HookedTensor(self)
         if self._is_leaf and self._requires_grad:
             return RemovableHandle(*leaf_hooks.add(self, hook))
-
-        def see(gradient: UOp, through: Set[UOp]) -> UOp | None:
-            new = hook(own.gradient(gradient))
-            return None if new is None else own.replacing(new)
-
-        node = self.uop
-        leaf_hooks.attach(self, node)
-        return RemovableHandle(*watch(node, see))
+        return watch_tensor(self, HookedTensor(self), lambda gradient, through: hook(gradient))
 
     def retain_grad(self) -> None:
         """Let `backward` add to `grad` of this tensor too, if it was computed.

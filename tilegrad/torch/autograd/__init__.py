@@ -236,6 +236,9 @@ def _without_gradient(output: Any, args: Any) -> Any:
     """
     if not isinstance(output, OurTensor) or any(output is each for each in args):
         return output
+    call = output._call
+    if call is not None and call.node is None:
+        return as_ours(output.detach())
     value = without_outputs(output.uop)
     return as_ours(output._of(value, output.device, output._variables, False)).detach()
 
