@@ -177,7 +177,7 @@ class Streamer(Pooler):
 
     def join_images(self) -> None:
         """Results that are multiplied by the same filter in one iteration, all of some short loop,
-        where that takes less: they share the filter, and the conditions of what they copy.
+        where that takes less: they share the filter, and the conditions of their copies.
         """
         loads = loads_of(reductions_of(self.ast)[0].src[0])
         shared = [
@@ -353,7 +353,9 @@ class Streamer(Pooler):
         splits = [partial(self.split_to, loop, OptOps.UPCAST, each) for each in amounts]
         masked = partial(choose, self, list(dict(zip(amounts, splits)).values()), share=1.0)
         if self.is_scattered():
-            choose(self, [masked, partial(self.tile_scattered, masked)], share=1.0)
+            choose(
+                self, [masked, *(partial(self.tile_scattered, each) for each in splits)], share=1.0
+            )
             return
         is_row = width < extent <= UNROLLED * width and extent % width > 0
         if not is_row or self.has_loops():

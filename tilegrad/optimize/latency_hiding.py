@@ -69,12 +69,12 @@ def hide_waits(shaper: Shaper) -> None:
 
 def _join_steps(shaper: Shaper, count: int) -> None:
     """Unroll `count` steps of each reduction along memory whose loop they divide."""
-    along = (
+    contiguous = (
         node
         for node in reductions_of(shaper.ast)
         if any(loop.axis is Axis.UNROLL for loop in node.src[1:])
     )
-    loops = (loop for node in along for loop in node.src[1:])
+    loops = (loop for node in contiguous for loop in node.src[1:])
     for loop in dict.fromkeys(loops):
         if loop.axis is Axis.REDUCE and loop.extent.divisor % count == 0:
             shaper.move(OptOps.UNROLL, loop, count)
