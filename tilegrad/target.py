@@ -109,7 +109,8 @@ class Timing:
 
     The defaults are a server core of today, between Zen 4 (Software Optimization Guide 57647,
     chapter 2) and Golden Cove (Intel's Optimization Reference Manual, chapter 2); bytes a cycle are
-    those that a loop of vector loads reached on an Emerald Rapids: 46, 10 and 5.
+    those that a loop of vector loads reached on an Emerald Rapids: 46, 10 and 5; of other makers
+    `device/cpu.py` knows more.
 
     Attributes:
         ports: vector operations that start in one cycle.
@@ -121,6 +122,8 @@ class Timing:
             scheduler of Golden Cove).
         loop: of an iteration of a loop by itself.
         byte: for a byte that streams from the nearest cache, the second, the last, and memory.
+        masked_store: stores whose time a store by a mask takes (VMASKMOV 12 on Zen 4, masks of
+            AVX-512 one).
         first_byte: until a load from each of these has its value.
         page: to find the address of a page that the first translation buffer does not know, while
             other loads go on (7 cycles where nothing else does).
@@ -153,6 +156,7 @@ class Timing:
     window: int = 128
     loop: float = 1.0
     byte: tuple[float, ...] = (1 / 128, 1 / 48, 1 / 12, 1 / 6)
+    masked_store: int = 1
     first_byte: tuple[int, ...] = (5, 15, 60, 300)
     page: float = 0.5
     page_ahead: float = 3.0
@@ -336,6 +340,10 @@ class Target:
     def busy_accumulators(self) -> int:
         """Multiply-adds that start before the first of them has its result."""
         return self.timing.latency * self.timing.ports
+
+    def registers_of(self, dtype: DType, lanes: int) -> int:
+        """Vector registers that hold `lanes` values of `dtype`, at least one."""
+        return max(-(-lanes * dtype.itemsize // max(self.vector_bytes, 1)), 1) if lanes > 1 else 1
 
     @property
     def second_bytes(self) -> int:

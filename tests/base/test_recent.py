@@ -187,6 +187,7 @@ CACHED = {
     "device/cpu.py _cache_sizes": "no argument",
     "device/cpu.py processor_flags": "no argument",
     "device/cpu.py _identity": "no argument",
+    "device/cpu.py _vendor": "no argument",
     "device/cpu.py _libc": "no argument",
     "engine/build/pipeline.py sources_digest": "no argument",
     "io/grids.py grid": "names of formats",

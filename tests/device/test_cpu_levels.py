@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tilegrad.device import cpu
 from tilegrad.device.cpu import cpu_target, processor_flags
 
 pytestmark = pytest.mark.skipif(
@@ -89,3 +90,78 @@ def test_each_level_is_no_more_than_the_one_above() -> None:
     assert (scalar.isa, sse.isa, sse.vector_bytes, sse.registers) == ("scalar", "sse", 16, 16)
     assert not (sse.has_fma or sse.has_mask or sse.has_scatter or sse.has_scale)
     assert not sse.matrix_units
+
+
+# Programs whose shapes depend on masks and on their cost, beside NumPy: rows that come more than
+# once, rows made of several loads, rows that vectors do not divide, padding, gradients of poolings.
+_VALUES = """
+import numpy as np
+from tilegrad import Tensor
+random = np.random.default_rng(0)
+
+def drawn(*shape):
+    return random.standard_normal(shape, np.float32)
+
+def close(found, expected):
+    np.testing.assert_allclose(found.numpy(), expected, rtol=1e-4, atol=1e-4)
+
+for columns in (300, 916, 1024):
+    x, y, rows = drawn(24, columns), drawn(222, columns), random.integers(0, 24, 222)
+    expected = x.astype(np.float64)
+    np.add.at(expected, rows, y)
+    close(Tensor(x).index_add(0, Tensor(rows), Tensor(y)), expected)
+for columns in (60, 55, 282):
+    x = drawn(320, columns)
+    close(Tensor(x).roll(7, 1).contiguous(), np.roll(x, 7, 1))
+    close(Tensor(x).pad((5, 2)).contiguous(), np.pad(x, ((0, 0), (5, 2))))
+for columns in (15, 50, 61, 2064):
+    x = drawn(160, columns)
+    wide = x.astype(np.float64)
+    close(Tensor(x).square().sum(1), (wide**2).sum(1))
+    normal = Tensor(x) / Tensor(x).square().sum(1, keepdim=True)
+    close(normal, wide / (wide**2).sum(1, keepdims=True))
+x = drawn(187, 57, 41)
+close(Tensor(x).sum(1), x.astype(np.float64).sum(1))
+x, w = drawn(2, 80, 32, 29), drawn(80, 1, 2, 2)
+padded = np.pad(x, ((0, 0), (0, 0), (1, 1), (1, 1)))
+windows = np.lib.stride_tricks.sliding_window_view(padded, (2, 2), axis=(2, 3))
+expected = np.einsum("ncyxij,cij->ncyx", windows, w[:, 0])
+close(Tensor(x).conv2d(Tensor(w), padding=1, groups=80), expected)
+x, g = drawn(2, 24, 42, 42), drawn(2, 24, 14, 14)
+image = Tensor(x)
+(found,) = Tensor.gradient(image.max_pool2d(2, 3), image, gradient=Tensor(g))
+expected = np.zeros_like(x)
+for at in np.ndindex(g.shape):
+    top, left = 3 * at[2], 3 * at[3]
+    window = x[at[0], at[1], top : top + 2, left : left + 2]
+    down, right = np.unravel_index(window.argmax(), (2, 2))
+    expected[at[0], at[1], top + down, left + right] += g[at]
+close(found, expected)
+"""
+
+
+@pytest.mark.parametrize("limit", ["sse", "avx2", "avx512"])
+def test_values_are_the_same_with_and_without_masks(limit: str, tmp_path: Path) -> None:
+    if cpu_target(limit).isa != limit:
+        pytest.skip(f"this processor has no {limit}")
+    given = {"TILEGRAD_CPU_TARGET": limit, "TILEGRAD_CACHE": str(tmp_path)}
+    found = subprocess.run(
+        [sys.executable, "-c", _VALUES], env={**os.environ, **given}, capture_output=True, text=True
+    )
+    assert found.returncode == 0, found.stderr[-2000:]
+
+
+def test_bytes_and_masks_take_what_the_maker_of_a_processor_says(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A store by VMASKMOV is many on AMD's processors, and their last cache is near."""
+    found = {}
+    for maker in ("AuthenticAMD", "GenuineIntel", ""):
+        monkeypatch.setattr(cpu, "_vendor", lambda maker=maker: maker)
+        found[maker] = {limit: cpu_target(limit) for limit in ("sse", "avx2", "avx512")}
+    for limit, target in found["AuthenticAMD"].items():
+        other = found["GenuineIntel"][limit]
+        assert other == found[""][limit]
+        assert target.timing.byte[2] < other.timing.byte[2]
+        assert (target.timing.masked_store > 1) == (target.isa == "avx2")
+        assert other.timing.masked_store == 1

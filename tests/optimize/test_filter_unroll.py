@@ -85,3 +85,26 @@ def test_rows_of_a_filter_are_unrolled_where_results_share_what_they_read(stride
     for found in (heuristic(ast, target), list(short_shape(ast, target)[0].arg.opts)):
         assert Opt(OptOps.UNROLL, 0, 0) in found
         assert Opt(OptOps.UNROLL, 1, 0) not in found
+
+
+def test_images_that_share_a_filter_are_one_iteration_where_that_takes_less() -> None:
+    x, w = Tensor.empty(3, 64, 24, 24).realize(), Tensor.empty(64, 1, 7, 7).realize()
+    target = replace(TARGET, vector_bytes=64, registers=32, threads=0)
+    ast = kernel_of(x.conv2d(w, stride=2, padding=3, groups=64), target)
+    found = heuristic(ast, target)
+    assert found[-1] == Opt(OptOps.UPCAST, 0, 0)
+    together, apart = (
+        estimate(apply_opts(ast, opts, target), target).cycles for opts in (found, found[:-1])
+    )
+    assert together < 0.85 * apart
+
+
+def test_values_of_images_that_share_a_filter() -> None:
+    random = np.random.default_rng(7)
+    x = random.standard_normal((3, 16, 24, 24), np.float32)
+    w = random.standard_normal((16, 1, 7, 7), np.float32)
+    padded = np.pad(x.astype(np.float64), ((0, 0), (0, 0), (3, 3), (3, 3)))
+    windows = np.lib.stride_tricks.sliding_window_view(padded, (7, 7), axis=(2, 3))[:, :, ::2, ::2]
+    expected = np.einsum("ncyxij,cij->ncyx", windows, w[:, 0])
+    found = Tensor(x).conv2d(Tensor(w), stride=2, padding=3, groups=16)
+    np.testing.assert_allclose(found.numpy(), expected, rtol=1e-4, atol=1e-4)

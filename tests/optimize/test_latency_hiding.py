@@ -37,6 +37,22 @@ def test_threads_are_left_what_they_share() -> None:
     assert unrolled * chunks == 8
 
 
+def test_all_columns_are_results_where_registers_hold_them() -> None:
+    """Eleven vectors of four, of which eight would hide the latency: no last chunk overlaps."""
+    narrow = {"vector_bytes": 16, "registers": 16, "has_mask": False, "threads": 0}
+    opts = shape(kernel_of(Tensor.empty(187, 57, 41).sum(1)), replace(WIDE, **narrow)).arg.opts
+    assert list(opts) == [Opt(OptOps.OVERLAP, 1, 4), Opt(UPCAST, 2, 0), Opt(UPCAST, 1, 11)]
+
+
+def test_steps_along_a_row_are_combined_before_they_wait() -> None:
+    """A row of 129 times two vectors: six of them wait for the sum as long as two."""
+    x = Tensor.empty(28, 2064)
+    narrow = replace(WIDE, vector_bytes=32, registers=16, threads=0)
+    opts = shape(kernel_of(x / x.square().sum(1, keepdim=True)), narrow).arg.opts
+    assert Opt(OptOps.UNROLL, 0, 16) in opts
+    assert opts[-1] == Opt(OptOps.UNROLL, 0, 3)
+
+
 def test_rows_one_after_another_stay_a_stream_of_memory() -> None:
     """What the next row overlaps with is no reason to read several rows side by side."""
     value = (Tensor.empty(50257, 768) * Tensor.empty(768)).sum(1)

@@ -46,12 +46,46 @@ def test_results_are_not_padded_where_there_are_no_masks(name: str) -> None:
     assert OptOps.PADTO not in ops
 
 
-def test_a_short_sum_has_its_lanes_along_the_results_where_there_are_no_masks() -> None:
-    opts = opts_of(Tensor.empty(1803, 15).square().sum(1), NARROW)
-    assert opts[:2] == [Opt(OptOps.UNROLL, 0, 0), Opt(OptOps.OVERLAP, 0, 4)]
-    assert all(opt.op is not OptOps.PADTO for opt in opts)
+@pytest.mark.parametrize("columns", [15, 50])
+def test_a_short_sum_without_masks_is_vectors_whose_padding_is_known(columns: int) -> None:
+    """Of a loop over them each lane of padding would be a branch."""
+    opts = opts_of(Tensor.empty(1803, columns).square().sum(1), NARROW)
+    padded = -(-columns // 4) * 4
+    assert opts[:2] == [Opt(OptOps.PADTO, 1, padded), Opt(OptOps.UNROLL, 0, padded)]
     # A vector of the sum's own terms, where they are whole vectors.
     assert Opt(OptOps.UNROLL, 0, 16) in opts_of(Tensor.empty(1803, 16).square().sum(1), NARROW)
+    # With masks the padding is in the last vector alone.
+    whole = [Opt(OptOps.PADTO, 1, 68), Opt(OptOps.UNROLL, 0, 68)]
+    assert opts_of(Tensor.empty(1803, 67).square().sum(1), WIDE)[:2] != whole
+
+
+@pytest.mark.parametrize("columns", [60, 55])
+def test_rows_made_of_several_loads_are_unrolled_without_masks_too(columns: int) -> None:
+    """A loop would choose between two loads for each lane: it is known which one a vector is."""
+    opts = opts_of(Tensor.empty(3296, columns).roll(7, 1).contiguous(), NARROW)
+    vectors = [opt for opt in opts if opt.op is OptOps.UPCAST]
+    if columns % 4 == 0:
+        assert vectors == [Opt(OptOps.UPCAST, 1, columns)]
+    else:
+        assert opts == [
+            Opt(OptOps.OVERLAP, 1, 4),
+            Opt(OptOps.UPCAST, 2, 0),
+            Opt(OptOps.UPCAST, 1, 0),
+        ]
+
+
+def test_all_rows_of_few_are_joined_where_each_has_no_loop() -> None:
+    """The gradient of a pooling: which of three rows are zero is known then."""
+    x, g = Tensor.empty(2, 24, 42, 42), Tensor.empty(2, 24, 14, 14)
+    (gradient,) = Tensor.gradient(x.max_pool2d(2, 3), x, gradient=g)
+    narrow = replace(NARROW, vector_bytes=32, has_mask=True)
+    asts = [item.ast for item in kernels(plan(gradient))]
+    opts = heuristic(asts[-1], narrow)
+    assert opts[-1] == Opt(OptOps.UPCAST, 1, 3)
+    timed = [
+        estimate(apply_opts(asts[-1], each, narrow), narrow).cycles for each in (opts, opts[:-1])
+    ]
+    assert 1.1 * timed[0] < timed[1]
 
 
 def test_short_rows_are_joined() -> None:

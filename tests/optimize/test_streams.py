@@ -13,9 +13,9 @@ from tilegrad.engine.program.stages import to_program
 from tilegrad.ir import Axis, Ops, UOp
 from tilegrad.ir.args import KernelInfo
 from tilegrad.optimize.heuristic import heuristic
-from tilegrad.optimize.heuristic_streams import _score
 from tilegrad.optimize.opt import Opt, OptOps
 from tilegrad.optimize.opts import start
+from tilegrad.optimize.stream_facts import score
 from tilegrad.target import Target
 
 
@@ -32,7 +32,7 @@ def test_no_number_of_small_rows_makes_up_for_a_gather() -> None:
         rows = UOp(Ops.DEFINE_GLOBAL, dtypes.float.ptr(1024), (), slot)
         value = value * UOp(Ops.LOAD, dtypes.float, (rows, i * 32 + k))
     fold = UOp(Ops.REDUCE, dtypes.float, (value, k), Ops.ADD)
-    assert _score(fold, j) > _score(fold, k)
+    assert score(fold, j) > score(fold, k)
 
 
 def test_gathered_rows_are_not_copied_first() -> None:

@@ -59,10 +59,11 @@ def access_of(
 def _vector(node: UOp, lane: UOp, width: int, step: int, target: Target) -> Access:
     """One vector along `lane`."""
     index, is_store = node.index, node.op is Ops.STORE
+    registers = target.registers_of(element_of(memory_of(node.src[0])), width)
     if lane in memory_of(node.src[0]).src:
-        return Access(1)
+        return Access(registers)
     if stride_of(index, lane) == step:
-        return Access(1 + _split_share(node, lane, width * step, target))
+        return Access(registers + _split_share(node, lane, width * step, target))
     if _is_computed(node, [lane]):
         # Positions are taken out of a vector, elements inserted into one.
         return Access(width, 2 * width)
@@ -76,7 +77,7 @@ def _vector(node: UOp, lane: UOp, width: int, step: int, target: Target) -> Acce
     reach = None if span is None else abs(span) + 1
     if reach is not None and 1 < reach <= MOST_LOADS * width:
         vectors = -(-reach // width)
-        return Access(vectors, 2 * vectors - 1)
+        return Access(vectors * registers, 2 * vectors * registers - 1)
     rows = _rows_beside(index, lane)
     if rows >= LEAST_ROWS and _has_gate_of_lanes(node, lane, target):
         return Access(max(width // rows, 1), math.log2(width))
@@ -175,9 +176,20 @@ def _shared_vectors(node: UOp, lane: UOp, width: int) -> int | None:
 def _gated(
     node: UOp, found: Access, target: Target, lanes: Mapping[UOp, int], inner: UOp | None
 ) -> Access:
-    """`found` behind the gate of `node`, if it has one that is not known when it is compiled."""
+    """`found` behind the gate of `node`, if it has one."""
     if not node.is_gated:
         return found
+    tested = _tested(node, found, target, lanes, inner)
+    if node.op is Ops.LOAD or not target.has_mask:
+        return tested
+    masked = _masked_stores(node.gate, lanes, inner) * (target.timing.masked_store - 1)
+    return Access(tested.memory * (1 + masked), tested.operations)
+
+
+def _tested(
+    node: UOp, found: Access, target: Target, lanes: Mapping[UOp, int], inner: UOp | None
+) -> Access:
+    """`found` with what a gate takes that is not known when it is compiled."""
     gate = node.gate
     found = found.times(open_share(gate, lanes))
     if all(axis.axis in UNROLLED for axis in gate.ranges):
@@ -197,6 +209,21 @@ def _gated(
     tests = [each for each in conjuncts(gate) if _varies(each, lanes)]
     share = sum(_masked_share(each, inner) for each in tests) if target.has_mask else len(tests)
     return found.times(1, 2.0 * share if has_lanes else found.memory)
+
+
+def _masked_stores(gate: UOp, lanes: Mapping[UOp, int], inner: UOp | None) -> float:
+    """The share of the vectors stored behind `gate` that have a mask: not those whose lanes are
+    open in all iterations, and of a loop whose last iteration is peeled, those of that one.
+    """
+    opened = open_share(gate, lanes)
+    masked = 1 - open_share(gate, lanes, is_whole=True) / opened if opened else 0.0
+    if all(axis.axis in UNROLLED for axis in gate.ranges):
+        return masked
+    tests = [
+        each for each in conjuncts(gate) if _varies(each, lanes) and not _is_alike(each, lanes)
+    ]
+    shares = (_masked_share(each, inner) if inner in each.ranges else 1.0 for each in tests)
+    return masked * max(shares, default=0.0)
 
 
 def _masked_share(test: UOp, inner: UOp | None) -> float:
@@ -222,11 +249,12 @@ class _Test(NamedTuple):
     is_negated: bool
 
 
-def open_share(gate: UOp, lanes: Mapping[UOp, int]) -> float:
+def open_share(gate: UOp, lanes: Mapping[UOp, int], *, is_whole: bool = False) -> float:
     """The share of iterations and unrolled copies in which `gate` may be open: of a filter window
     beside rows, those that are not all padding (lower.skip and lower.skip_products leave the others
     out). `lanes` maps each axis that becomes lanes to their number: a vector is left out where all
-    of its lanes are closed.
+    of its lanes are closed. With `is_whole`, the share of copies in which all lanes are open, in
+    every iteration.
     """
     groups: dict[tuple[UOp, ...], list[_Test]] = {}
     for each in conjuncts(gate):
@@ -237,12 +265,17 @@ def open_share(gate: UOp, lanes: Mapping[UOp, int]) -> float:
             continue
         steps, start = found
         if all(axis.op is Ops.RANGE for axis in steps):
+            pick = max if is_negated is not is_whole else min
+            if is_whole:
+                loops = [axis for axis in steps if axis.axis not in UNROLLED]
+                start += sum(pick(steps[axis] * int(axis.vmax), 0) for axis in loops)
+                steps = {axis: step for axis, step in steps.items() if axis not in loops}
             # Along the longest axis the open positions are counted at once.
             axes = tuple(sorted(steps, key=lambda axis: (axis.extent.vmax, axis.number)))
             widths = [lanes.get(axis, 1) for axis in axes]
-            # The lane that opens first.
+            # The lane that opens first, or last.
             reach = [steps[axis] * (width - 1) for axis, width in zip(axes, widths, strict=True)]
-            first = sum(max(each, 0) if is_negated else min(each, 0) for each in reach)
+            first = sum(pick(each, 0) for each in reach)
             moves = [steps[axis] * width for axis, width in zip(axes, widths, strict=True)]
             made = _Test(moves, test.src[1].arg - start - first, is_negated)
             groups.setdefault(axes, []).append(made)
@@ -297,12 +330,24 @@ def _joined(extents: list[int], tests: Sequence[_Test]) -> tuple[list[int], list
     ]
 
 
-def _varies(gate: UOp, lanes: Iterable[UOp]) -> bool:
-    """Whether a gate differs between lanes, and is not known when it is compiled."""
-    own = frozenset(lanes)
+def _varies(gate: UOp, lanes: Mapping[UOp, int]) -> bool:
+    """Whether a gate differs between lanes of a vector, and is not known when it is compiled."""
     return any(
         each.op.is_boolean
-        and not own.isdisjoint(each.ranges)
+        and not lanes.keys().isdisjoint(each.ranges)
         and any(axis.axis not in UNROLLED for axis in each.ranges)
         for each in gate.toposort()
     )
+
+
+def _is_alike(test: UOp, lanes: Mapping[UOp, int]) -> bool:
+    """Whether a comparison of a position gives all lanes of each vector the same, as rows are whole
+    vectors long: 16 of 32 elements behind a test are some vectors of eight, never a part of one.
+    """
+    found = terms_of(test.src[0]) if test.op is Ops.CMPLT else None
+    if found is None or test.src[1].op is not Ops.CONST:
+        return False
+    steps, start = found
+    own = [abs(steps[axis]) * lanes[axis] for axis in steps if axis in lanes]
+    others = [step for axis, step in steps.items() if axis not in lanes]
+    return len(own) == 1 and math.gcd(test.src[1].arg - start, *others) % own[0] == 0

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from tilegrad.base.dtype import DType, Pointer
+from tilegrad.base.dtype import Pointer
 from tilegrad.ir.op import Axis, Ops
-from tilegrad.ir.queries import loads_of, moved_loads, nodes_of, reductions_of, stride_of, trips_of
+from tilegrad.ir.queries import loads_of, moved_loads, nodes_of, reductions_of, stride_of
 from tilegrad.ir.uop import UOp
-from tilegrad.ir.vector_lanes import MOST_LOADS
 from tilegrad.optimize.amounts import lane_amount, padded_amount, reduction_amount
 from tilegrad.optimize.choice import choose
 from tilegrad.optimize.facts import (
@@ -27,6 +25,15 @@ from tilegrad.optimize.heuristic_pools import Pooler
 from tilegrad.optimize.opt import OptOps, loop_order
 from tilegrad.optimize.row_tiles import tiled_rows
 from tilegrad.optimize.rows import rows_of_reduction
+from tilegrad.optimize.stream_facts import (
+    has_unit_load,
+    is_lane_reduction,
+    is_picked,
+    is_short,
+    padded_load,
+    score,
+    widest_dtype,
+)
 from tilegrad.optimize.transposes import transpose
 
 __all__ = ["Streamer"]
@@ -41,18 +48,19 @@ class Streamer(Pooler):
 
     def stream(self, reductions: list[UOp]) -> None:
         """Vectors along the axes on which memory is contiguous, in every nest."""
-        width = self.target.lanes_of(_widest(self.ast))
+        width = self.target.lanes_of(widest_dtype(self.ast))
         if width < 2:
             return
         if self.shape_pooling(reductions, width):
             return
         store = stores(self.ast)[0]
-        padded = _padded_load(reductions, store, is_large=self.is_large())
+        padded = padded_load(reductions, store, is_large=self.is_large())
         if padded is not None:
             read = loads_of(reductions[0].src[0])
             self.stage_slice(padded.extent.arg)
             if len(read) > 1 and (loops := self.filter_loops()):
                 self.unroll_filter(loops, width)
+                self.join_images()
                 return
         self.vectorize(width)
 
@@ -65,14 +73,42 @@ class Streamer(Pooler):
         plain = partial(self.vectorize_nests, reductions, width)
         rows = tiled_rows(self, reductions, width)
         found = [partial(self.take, each) for each in rows]
+        # How sums are rounded does not depend on whether the shape is a short one.
+        if loops := self.whole_rows(reductions, width):
+            whole = partial(self.unroll_whole_rows, loops, width)
+            choose(self, [plain, whole], given=(), is_short=False)
+            return
         choose(self, [*found[:1], plain, *found[1:]])
+
+    def whole_rows(self, reductions: Sequence[UOp], width: int) -> list[UOp]:
+        """The loops of reductions along memory that vectors do not divide, short enough to be
+        unrolled as a whole, on a target without masks: which lanes are padding is known then.
+        """
+        return [
+            loop
+            for reduction in reductions
+            for loop in reduction.src[1:]
+            if not self.target.has_mask and len(reduction.src) == 2
+            if loop.op is Ops.RANGE and loop.extent.op is Ops.CONST
+            if loop.extent.arg % width and width < loop.extent.arg <= UNROLLED * width
+            if has_unit_load(reduction, loop)
+        ]
+
+    def unroll_whole_rows(self, loops: Sequence[UOp], width: int) -> None:
+        """All of these loops as vectors in one iteration, the other nests by themselves."""
+        for loop in dict.fromkeys(loops):
+            amount = padded_to(loop.extent.arg, width)
+            self.split_to(loop, OptOps.UNROLL, amount, is_shared=False)
+        self.vectorize_nests(reductions_of(self.ast), width, has_lanes=True)
 
     def take(self, shaped: UOp) -> None:
         """Go on with a kernel that was shaped before."""
         self.ast = shaped
 
-    def vectorize_nests(self, reductions: Sequence[UOp], width: int) -> None:
-        """Vectors along memory in every nest, by itself."""
+    def vectorize_nests(
+        self, reductions: Sequence[UOp], width: int, *, has_lanes: bool = False
+    ) -> None:
+        """Vectors along memory in every nest, by itself; reductions may have lanes already."""
         store = stores(self.ast)[0]
         # Reductions that share their loops have lanes along one of them, not along one each.
         lanes_of: dict[tuple[UOp, ...], bool] = {}
@@ -82,7 +118,7 @@ class Streamer(Pooler):
                 lanes_of[loops] = self.vectorize_reduction(
                     reduction, self.lanes(reduction), is_alone=len(reductions) == 1
                 )
-        has_lanes = [lanes_of[reduction.src[1:]] for reduction in reductions]
+        has_lanes = has_lanes or any(lanes_of.values())
         for nest in nodes_of(self.ast, Ops.END):
             self.vectorize_nest(nest, width)
         for loop in reversed(loop_order(self.ast)):
@@ -91,7 +127,7 @@ class Streamer(Pooler):
                 and stride_of(store.index, loop) == 1
                 and loop.extent.op is Ops.CONST
             ):
-                if any(has_lanes) and _is_lane_reduction(self.ast, loop, width):
+                if has_lanes and is_lane_reduction(self.ast, loop, width):
                     break
                 if reductions or not transpose(self, loop, width):
                     self.vectorize_output(loop, width, has_reduction=len(reductions) == 1)
@@ -139,6 +175,20 @@ class Streamer(Pooler):
             self.overlap_to(rows[-1], min(next(counts, FEW_ROWS), extent))
         self.vectorize(width)
 
+    def join_images(self) -> None:
+        """Results that are multiplied by the same filter in one iteration, all of some short loop,
+        where that takes less: they share the filter, and the conditions of their copies.
+        """
+        loads = loads_of(reductions_of(self.ast)[0].src[0])
+        shared = [
+            loop
+            for loop in self.outputs()
+            if loop.extent.op is Ops.CONST and 0 < loop.vmax < ROWS[0]
+            if any(loop not in load.index.ranges for load in loads)
+        ]
+        joined = [partial(self.move, OptOps.UPCAST, loop, 0) for loop in shared]
+        choose(self, [lambda: None, *joined])
+
     def columns(self, store: UOp) -> UOp | None:
         """The loop whose iterations lie side by side in all that is loaded and stored, if scratch
         lives in it, as in a softmax over another axis than the last: one lane for each iteration.
@@ -153,7 +203,7 @@ class Streamer(Pooler):
             for node in nodes
             if node.op is Ops.LOAD and loop in node.index.ranges
         ]
-        is_wide = 2 * loop.extent.arg >= self.target.lanes_of(_widest(self.ast))
+        is_wide = 2 * loop.extent.arg >= self.target.lanes_of(widest_dtype(self.ast))
         return loop if is_wide and moved and all(step == 1 for step in moved) else None
 
     def vectorize_columns(self, loop: UOp, width: int) -> None:
@@ -187,7 +237,7 @@ class Streamer(Pooler):
         ]
         store = stores(self.ast)[0].src[1]
         rivals = [loop for loop in reduction.ranges if stride_of(store, loop) == 1]
-        least = max((_score(reduction, loop) for loop in rivals), default=None)
+        least = max((score(reduction, loop) for loop in rivals), default=None)
         is_gathered = self.target.has_mask and least is not None and least < -1
         # A short axis makes poor vectors beside a longer one of the results, but no lanes that are
         # gathered one by one.
@@ -195,8 +245,8 @@ class Streamer(Pooler):
         contiguous = [
             loop
             for loop in loops
-            if _has_unit_load(reduction, loop)
-            and (least is None or _score(reduction, loop) > least)
+            if has_unit_load(reduction, loop)
+            and (least is None or score(reduction, loop) > least)
             and ((3 if is_gathered else 2) * loop.extent.arg > width or loop.extent.arg > widest)
             # Without masks padded vectors are loaded lane by lane, behind branches.
             and (
@@ -222,7 +272,7 @@ class Streamer(Pooler):
             for axis, count in rows:
                 self.move(OptOps.UPCAST, axis, count)
             return True
-        if loops and _is_short(loops):
+        if loops and is_short(loops):
             for loop in loops:
                 self.move(OptOps.UNROLL, loop, 0)
         return False
@@ -257,10 +307,14 @@ class Streamer(Pooler):
         """
         extent = loop.extent.arg
         # Picking elements takes the registers of its positions, and loads that nothing speeds up.
-        vectors = 1 if _is_picked(self.ast, loop) else 4
+        vectors = 1 if is_picked(self.ast, loop) else 4
         amount = lane_amount(extent, width, vectors, has_mask=self.target.has_mask)
+        outside = {*self.outputs()} - {loop}
         if self.is_short_and_gated(loop, width):
-            self.split_to(loop, OptOps.UPCAST, padded_to(extent, width), is_shared=False)
+            if self.target.has_mask or extent % width == 0:
+                self.split_to(loop, OptOps.UPCAST, padded_to(extent, width), is_shared=False)
+            else:
+                self.unroll_row(loop, width)
             return
         if self.is_plain() and (amount <= width or extent % amount):
             # No vector is alone in its iteration or has a mask, if little is computed twice.
@@ -281,10 +335,10 @@ class Streamer(Pooler):
         if amount > 1:
             shapes: list[Callable[[], object]] = []
             shapes.append(partial(self.split_to, loop, OptOps.UPCAST, amount))
-            if self.is_plain() and width < extent <= UNROLLED * width and extent % width:
+            if width < extent <= UNROLLED * width and extent % width and not self.has_loops():
                 shapes.append(partial(self.unroll_row, loop, width))
             choose(self, shapes, share=1.0)
-        if self.is_plain() and 1 < extent <= amount:
+        if self.is_plain() and extent > 1 and set(self.outputs()) <= outside:
             self.join_rows()
 
     def vectorize_results(self, loop: UOp, width: int, amount: int) -> None:
@@ -299,7 +353,9 @@ class Streamer(Pooler):
         splits = [partial(self.split_to, loop, OptOps.UPCAST, each) for each in amounts]
         masked = partial(choose, self, list(dict(zip(amounts, splits)).values()), share=1.0)
         if self.is_scattered():
-            choose(self, [masked, partial(self.tile_scattered, masked)], share=1.0)
+            choose(
+                self, [masked, *(partial(self.tile_scattered, each) for each in splits)], share=1.0
+            )
             return
         is_row = width < extent <= UNROLLED * width and extent % width > 0
         if not is_row or self.has_loops():
@@ -318,6 +374,9 @@ class Streamer(Pooler):
             divisors = range(ROWS[0], 1, -1)
             count = next((n for n in divisors if loops[0].extent.divisor % n == 0), 1)
             self.move(OptOps.TILE, loops[0], count)
+            tile = [loop for loop in loop_order(self.ast) if loop.axis is Axis.REDUCE][-1:]
+            unrolled = [partial(self.move, OptOps.UNROLL, loop, 0) for loop in tile if count > 1]
+            choose(self, [lambda: None, *unrolled])
 
     def unroll_row(self, loop: UOp, width: int) -> None:
         """All vectors of a short row in one iteration: it is known then where the last one begins,
@@ -328,15 +387,15 @@ class Streamer(Pooler):
             self.move(OptOps.UPCAST, loop_order(self.ast)[position], 0)
 
     def join_rows(self) -> None:
-        """Some rows in one iteration, where each is a vector at most: a loop takes as long as that,
-        and conditions of several rows are computed beside each other.
+        """Some rows in one iteration, or all of few, where no row has a loop: a loop takes as long
+        as a short row, conditions of several stand beside each other, and of all they are known.
         """
         rows = [axis for axis in self.outputs() if axis.extent.op is Ops.CONST][-1:]
         joined = [
             partial(self.overlap_to, axis, count)
             for axis in rows
-            for count in (FEW_ROWS, ROWS[0])
-            if axis.extent.arg >= count
+            for count in dict.fromkeys((FEW_ROWS, ROWS[0], min(axis.extent.arg, ROWS[0])))
+            if 1 < count <= axis.extent.arg
         ]
         choose(self, [lambda: None, *joined], share=1.0)
 
@@ -348,8 +407,8 @@ class Streamer(Pooler):
         loads = loads_of(self.ast)
         gated = sum(load.is_gated and loop in load.gate.ranges for load in loads)
         vectors = padded_to(loop.extent.arg, width) // width
-        is_short = 1 < vectors <= UNROLLED and vectors * gated <= _MOST_ASKED
-        return self.is_plain() and self.target.has_mask and gated > 0 and is_short
+        is_row = 1 < vectors <= UNROLLED and vectors * gated <= _MOST_ASKED
+        return self.is_plain() and gated > 0 and is_row
 
     def is_plain(self) -> bool:
         """Whether the kernel has neither reductions nor nests."""
@@ -397,93 +456,3 @@ class Streamer(Pooler):
             elif loop.extent.op is Ops.CONST and loop.extent.arg > 1:
                 extent = loop.extent.arg
                 self.overlap_to(loop, extent if extent <= UNROLLED else FEW_ROWS)
-
-
-def _is_picked(ast: UOp, loop: UOp) -> bool:
-    """Whether each iteration of `loop` loads an element whose position was loaded."""
-    return any(
-        node.op is Ops.LOAD and any(_varies(each, loop) for each in node.index.toposort())
-        for node in ast.toposort()
-    )
-
-
-def _varies(node: UOp, loop: UOp) -> bool:
-    return node.op is Ops.LOAD and loop in node.index.ranges
-
-
-def _padded_load(reductions: list[UOp], store: UOp, *, is_large: bool) -> UOp | None:
-    """The load of a padded parameter by whose copy without gates a kernel of one reduce gains: its
-    lanes are then picked from whole vectors. Either the reduce reads nothing else and lanes lie
-    several elements apart, as in a pooling, or it also reads a filter that is the same for all
-    lanes, and is too long to be unrolled as a whole, where each gate would be known.
-    """
-    loads = loads_of(store)
-    gated = [load for load in loads if load.is_gated]
-    if len(reductions) != 1 or len(gated) != 1 or has_functions(reductions[0]):
-        return None
-    (load,) = gated
-    if load.src[0].op is not Ops.DEFINE_GLOBAL or any(
-        other is not load and other.src[0] is load.src[0] for other in loads
-    ):
-        return None
-    lanes = [loop for loop in load.ranges if stride_of(store.index, loop) == 1]
-    read = set(loads_of(reductions[0].src[0]))
-    if load not in read or not set(reductions[0].src[1:]) <= load.ranges:
-        return None
-    filters = read - {load}
-    if any(loop in each.ranges for each in filters for loop in lanes):
-        return None
-    # A gather: each element of the copy would be used once.
-    if not filters.isdisjoint(load.toposort()):
-        return None
-    if filters:
-        return load if lanes and not _is_short(reductions[0].src[1:]) else None
-    strides = [stride_of(load.index, loop) for loop in lanes]
-    is_apart = any(step is not None and abs(step) > 1 for step in strides)
-    return load if is_apart and is_large else None
-
-
-def _is_short(loops: Sequence[UOp]) -> bool:
-    """Whether a reduce over `loops` is unrolled as a whole."""
-    return trips_of(loops) <= UNROLLED
-
-
-def _score(reduction: UOp, loop: UOp) -> float:
-    """Loads inside the reduce that move by one along `loop`, less those whose lanes are in a few
-    vectors, and twice those that jump. One whose address depends on data loaded along `loop` is a
-    gather, which no other load makes up for.
-    """
-    score, loops = 0.0, set(reduction.src[1:])
-    for node in reduction.src[0].toposort():
-        if node.op is Ops.LOAD and loop in node.index.ranges and loops & node.ranges:
-            step = stride_of(node.src[1], loop)
-            is_gather = step is None and any(
-                each.op is Ops.LOAD and loop in each.ranges for each in node.index.toposort()
-            )
-            is_near = step is not None and abs(step) <= MOST_LOADS
-            score += 1 if step == 1 else -math.inf if is_gather else -1 if is_near else -2
-    return score
-
-
-def _has_unit_load(reduction: UOp, loop: UOp) -> bool:
-    """Whether some load moves by one along `loop`."""
-    loads = loads_of(reduction.src[0])
-    return any(stride_of(load.index, loop) == 1 for load in loads)
-
-
-def _is_lane_reduction(ast: UOp, loop: UOp, width: int) -> bool:
-    """Whether a reduction that depends on `loop` already runs in vectors of its own."""
-    return any(
-        node.op is Ops.REDUCE
-        and loop in node.ranges
-        and any(
-            axis.axis is Axis.UNROLL and axis.extent.arg >= min(width, 8) for axis in node.src[1:]
-        )
-        for node in ast.toposort()
-    )
-
-
-def _widest(ast: UOp) -> DType:
-    dtypes_used = [node.dtype for node in ast.toposort() if node.op in (Ops.LOAD, Ops.REDUCE)]
-    dtypes_used += [node.value.dtype for node in stores(ast)]
-    return max(dtypes_used, key=lambda dtype: dtype.itemsize)

@@ -16,12 +16,12 @@ from dataclasses import replace
 from functools import partial
 
 from tilegrad.ir.op import Axis, Ops
-from tilegrad.ir.queries import stride_of, trips_of
+from tilegrad.ir.queries import reductions_of, stride_of, trips_of
 from tilegrad.ir.uop import UOp, prod
 from tilegrad.optimize.choice import CLEAR, choose
 from tilegrad.optimize.facts import stores
 from tilegrad.optimize.model import estimate
-from tilegrad.optimize.opt import axes_of
+from tilegrad.optimize.opt import OptOps, axes_of
 from tilegrad.optimize.row_tiles import is_streamed, most_rows
 from tilegrad.optimize.shaper import Shaper
 
@@ -36,11 +36,15 @@ def hide_waits(shaper: Shaper) -> None:
     if is_short or not shaper.target.has_vectors or not _may_wait(shaper):
         return
     is_row = _stores_row(shaper.ast)
-    # Behind several reductions, as many rows were taken as do not wait for memory. A chain that the
-    # next iteration overlaps with is no reason for rows that are read side by side.
+    if is_row:
+        # Steps that are combined first wait once. Sums are rounded alike in all shapes of a kernel.
+        steps = [partial(_join_steps, shaper, count) for count in range(2, timing.latency + 1)]
+        choose(shaper, [lambda: None, *steps], given=(), is_short=False)
+        if _has_several(shaper.ast):
+            # As many rows were taken as do not wait for memory.
+            return
+    # A chain that the next iteration overlaps with is no reason for rows read side by side.
     far = replace(shaper.target, timing=replace(timing, window=sys.maxsize))
-    if is_row and _has_several(shaper.ast):
-        return
     alone = estimate(shaper.ast, far)
     if not alone.latency:
         return
@@ -61,6 +65,19 @@ def hide_waits(shaper: Shaper) -> None:
     largest = partial(choose, shaper, [lambda: None, *first], share=share)
     # Fewer results, or a chunk that overlaps, only where that is clearly better.
     choose(shaper, [largest, *others])
+
+
+def _join_steps(shaper: Shaper, count: int) -> None:
+    """Unroll `count` steps of each reduction along memory whose loop they divide."""
+    contiguous = (
+        node
+        for node in reductions_of(shaper.ast)
+        if any(loop.axis is Axis.UNROLL for loop in node.src[1:])
+    )
+    loops = (loop for node in contiguous for loop in node.src[1:])
+    for loop in dict.fromkeys(loops):
+        if loop.axis is Axis.REDUCE and loop.extent.divisor % count == 0:
+            shaper.move(OptOps.UNROLL, loop, count)
 
 
 def _overlap_or_apart(shaper: Shaper, loop: UOp, count: int) -> None:
@@ -111,6 +128,16 @@ def _may_wait(shaper: Shaper) -> bool:
     return False
 
 
+def _vectors(shaper: Shaper, loop: UOp) -> int:
+    """Vectors of results of a reduction in one iteration of `loop`."""
+    found = 1
+    for node in shaper.ast.toposort():
+        if node.op is Ops.REDUCE and loop in node.ranges:
+            results = prod(each.extent.vmax for each in node.ranges if each.axis is Axis.UPCAST)
+            found = max(found, -(-int(results) // shaper.target.lanes_of(node.dtype)))
+    return found
+
+
 def _unrolled(shaper: Shaper, most: int, is_row: bool) -> Iterator[list[tuple[UOp, int]]]:
     """For each output axis of a reduction how many results to unroll: all of a short one, else the
     largest divisor up to `most`; and others, whose last chunk may overlap. Where rows are stored,
@@ -127,6 +154,9 @@ def _unrolled(shaper: Shaper, most: int, is_row: bool) -> Iterator[list[tuple[UO
         if extent.arg <= count:
             yield [(loop, extent.arg)]
             continue
+        # More than hide it, where registers hold all: the loop and its last chunk are gone.
+        if not is_row and extent.arg * _vectors(shaper, loop) <= shaper.target.accumulators:
+            yield [(loop, extent.arg)]
         divisors = (n for n in range(count, 1, -1) if extent.arg % n == 0)
         counts = [*itertools.islice(divisors, 1), count, count // 2, count // 4]
         yield [(loop, count) for count in dict.fromkeys(counts) if count > 1]

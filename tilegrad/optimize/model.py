@@ -322,6 +322,7 @@ class _Counter:
         """`share` of the unrolled copies of an operation."""
         copies, width = _copies(ranges), self._width(ranges)
         count = -(-copies // width) * share
+        count *= self.target.registers_of(node.dtype.scalar, width)
         body = self._body(ranges)
         is_missing = self.target.lacks(node.op)
         body.operations += count * (node.op.definition.instructions if is_missing else 1)

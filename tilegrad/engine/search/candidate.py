@@ -12,6 +12,7 @@ import statistics
 import time
 import traceback
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from tilegrad.base import cache
@@ -67,7 +68,10 @@ class _Bench:
         """Take a kernel on a device; the one before is forgotten."""
         self.__init__()  # type: ignore[misc]
         self.ast = parse(request["ast"])
-        self.backend = Device[request["device"]]
+        backend = Device[request["device"]]
+        # A search for one thread has no chunks.
+        target = replace(backend.target, threads=request["threads"])
+        self.backend = replace(backend, target=target)
         self.seed = request["seed"]
         return {}
 

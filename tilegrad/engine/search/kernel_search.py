@@ -83,7 +83,13 @@ class InChildren(Measure):
         if nbytes > machine_bytes() // 8:
             raise ChildError(f"search: buffers of {nbytes} bytes are too large to try kernels on")
         self._children = children
-        opening = {"do": "open", "ast": str(ast), "device": backend.name, "seed": _SEED}
+        opening = {
+            "do": "open",
+            "ast": str(ast),
+            "device": backend.name,
+            "threads": backend.target.threads,
+            "seed": _SEED,
+        }
         preparing = {"do": "prepare", "default": repr(list(default)), "seconds": _PREPARE_SECONDS}
         children.open(opening)
         # One more process, so that a wild kernel's writes to its memory cannot reach a compiler.
