@@ -196,7 +196,7 @@ def _timing(isa: str) -> Timing:
     """How long things take on processors of this machine's maker. Bytes a cycle of AMD's are those
     that a loop of vector loads reached on a Zen 4: 53, 32, 27 and 6, as a last cache belongs to few
     cores; a store by VMASKMOV took 12 cycles there, one by a mask of AVX-512 no more than others.
-    What is exposed orders shapes best (bench/results/corpus-estimate.json).
+    The exposed share is the one that orders shapes best (bench/results/corpus-estimate.json).
     """
     if _vendor() != "AuthenticAMD":
         return Timing()

@@ -197,7 +197,7 @@ def _as_they_are(args: Sequence[Any], *, waits: bool) -> list[Any]:
 def _region(
     rule: _Rule, inputs: Sequence[UOp], outputs: Sequence[Tensor], *, is_later: bool
 ) -> Region:
-    """What a function computed, with its own gradients."""
+    """The region that a function computed, with its own gradients."""
     values = tuple([tensor.uop for tensor in outputs])
     rule.leaves = [leaf(value) for value in values]
     traced = None if is_later else tuple(rule.traced())
@@ -261,9 +261,9 @@ class _Rule:
         outputs: Sequence[Tensor],
     ):
         self._backward, self._name, self._ctx = backward, name, ctx
-        # What stands for the gradients of the outputs, where this makes a graph.
+        # Stand-ins for the gradients of the outputs, where this makes a graph.
         self.leaves: Sequence[UOp] = ()
-        # What is known of arguments and outputs, without what they were computed from.
+        # Shapes and dtypes of arguments and outputs, without the nodes they were computed from.
         self._args = [
             (tuple(arg.shape), arg.dtype) if isinstance(arg, Tensor) else None for arg in args
         ]

@@ -108,8 +108,8 @@ def call_watched(
     before: Sequence[Callable[..., Any]],
     after: Sequence[Callable[..., Any]],
 ) -> Any:
-    """What `call` gives, with hooks on the gradients of its tensors. As in PyTorch, what comes out
-    is passed on once more: hooks that the caller sets on it come first.
+    """The result of `call`, with hooks on the gradients of its tensors. As in PyTorch, the result is
+    passed on once more, so that hooks that the caller sets on it come first.
     """
     inputs: list[Tensor] = []
 

@@ -36,11 +36,11 @@ _MOST_CALLS, _MOST_STEPS = 1 << 14, 1 << 16
 _MOST_NODES = 64
 # Numbers that no program has, for two recordings: what depends on them differs.
 _EXAMPLES = 100_003.0, 200_003.0
-# A number of which nothing is known.
+# A number that no recording knows.
 _UNKNOWN = math.nan
-# What a leaf of a segment may be made of: memory, and where it comes from and how it is looked at.
+# Ops that a leaf of a segment may be made of: memory, its origin and its views.
 _AS_IS = frozenset({Ops.BUFFER, Ops.COPY, Ops.DETACH, Ops.CONST})
-# By signature without sizes of what the calls stand on.
+# By signature without the sizes of the leaves.
 families: Recent[tuple[Any, ...], Family] = Recent(lambda: 512)
 _NOTHING: frozenset[Call] = frozenset()
 
@@ -90,10 +90,10 @@ class Below:
             self._sign(flowing, wanted)
 
     def _find_calls(self, loss: Call) -> set[Input]:
-        """Find the calls; what a gradient may reach."""
+        """Find the calls; gives those that a gradient may reach."""
         calls: list[Call] = []
         stops = self.stops
-        # What a gradient may reach. The last call first: of each is known then who takes it.
+        # Calls that a gradient may reach. The last call comes first, so all users of a call are known.
         flowing: set[Input] = {loss}
         found: set[Call] = {loss}
         last = [(-loss.serial, loss)]
@@ -108,7 +108,7 @@ class Below:
             calls.append(call)
             node = call.node
             if call.stop is not None:
-                # What is known of the node is what is known of the call.
+                # The stop knows all that the node does.
                 is_seen = False
                 self.meets_stop = self.meets_stop or (call in flowing and call not in stops)
             else:
@@ -144,7 +144,7 @@ class Below:
                 key.append(number)
         for call in calls:
             if call.value is not None:
-                # What follows from its value reads it; gradients go on below.
+                # Calls above read its value; gradients go on below.
                 key.append(numbers[call])
                 leaves.setdefault(call, len(leaves))
         if self.seed is not None:

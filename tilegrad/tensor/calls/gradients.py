@@ -33,8 +33,8 @@ from tilegrad.tensor.storage.writes import postpones_calls
 
 __all__ = ["wait_for_gradients", "waiting_gradients"]
 
-# A training step of a large model has fewer. Of more steps a template has megabytes, and of more
-# calls it takes as long to make as two steps by nodes: there are few, of what has come before.
+# A training step of a large model has fewer. A template of more steps has megabytes, and one of
+# more calls takes as long to make as two steps by nodes: there are few, of those that came before.
 _MANY_CALLS, _MANY_STEPS = 1 << 11, 1 << 14
 _BY_VALUE, _BY_NODES = "by value", "by nodes"
 # How many values of numbers came with a signature, and the most that are tried.
@@ -48,10 +48,10 @@ _met: Recent[int, bool] = Recent(lambda: 512)
 
 
 def wait_for_gradients(loss: Any) -> bool:
-    """Let each leaf below `loss` have its gradient, or the sum of what it has and that, as a call
-    that waits; False, and nothing is done, where nodes have to tell.
+    """Let each leaf below `loss` have its gradient, or the sum of that and its present one, as a
+    call that waits; False, and nothing is done, where nodes have to tell.
 
-    Hooks are called on the way: of what was computed, and of the leaves.
+    Hooks of computed tensors and of leaves are called on the way.
     """
     below = _below(loss, None)
     if below is None:
@@ -88,7 +88,7 @@ def waiting_gradients(loss: Any, targets: Sequence[Any]) -> list[Any] | None:
         return None
     by_target: dict[int, Any] = {}
     for leaf, gradient in _given(below, found, None):
-        # What was computed from a leaf before and after it took a value adds up.
+        # Gradients of values computed from a leaf before and after it took a value add up.
         known = by_target.get(id(leaf))
         by_target[id(leaf)] = gradient if known is None else known + gradient
     if any(id(each) not in by_target for each in targets):
@@ -100,7 +100,7 @@ def waiting_gradients(loss: Any, targets: Sequence[Any]) -> list[Any] | None:
 
 
 def _below(loss: Any, targets: Sequence[Any] | None) -> Below | None:
-    """What is below `loss`, of `targets` if these are given; None where nodes have to tell."""
+    """The calls below `loss`, for `targets` if these are given; None where nodes have to tell."""
     asked = loss._call
     if asked is None or asked.pool is not this_thread.pool or asked.shape != ():
         return None
@@ -150,7 +150,7 @@ def _given(below: Below, found: Backward, seed: Any, kind: Any = None) -> list[t
 
 
 def _input_of(seed: Any) -> Input:
-    """What a call takes of a gradient, which it reads from memory."""
+    """The input of a call that reads a gradient from memory."""
     call: Call | None = seed._call
     if call is not None and call.pool is this_thread.pool:
         return call

@@ -2,8 +2,8 @@
 
 From the loss down to the nearest stops is one *leg*, from each stop on to the next ones another.
 The gradients of a leg are a template over what its calls stand on and the gradient that comes to
-its root. What comes to a stop is the sum of what the legs above give; hooks see it, and what they
-make of it goes on.
+its root. The gradient at a stop is the sum that the legs above give; hooks see it, and their result
+goes on.
 
 All legs are found before the first hook is called: where one of them is not plain, the nodes tell,
 and no hook has seen a gradient yet. Hooks are called in PyTorch's order: what was computed last
@@ -27,7 +27,7 @@ from tilegrad.tensor.handle.waiting import Call, this_thread
 
 __all__ = ["Descent", "stops_below"]
 
-# The gradients of what is below, as tensors that wait, each with its target: by the templates, the
+# The gradients of the leaves below, as tensors that wait, each with its target: by the templates, the
 # leaves and the gradient that comes.
 Given = Callable[[Below, Backward, Any], list[tuple[Any, Any]]]
 
@@ -51,7 +51,7 @@ def stops_below(loss: Call) -> set[Call]:
             for each in stop.function.inputs:
                 if each is not None:
                     found.add(each)
-                    # What it is computed from may have gradients from elsewhere, too.
+                    # Its source may have gradients from elsewhere, too.
                     source = each.inputs[0]
                     if _may_stop(source):
                         found.add(source)
@@ -225,7 +225,7 @@ class Descent:
                 self._add(call, gradient)
 
     def _seen(self, root: Call) -> Any:
-        """What comes to a stop, after its hooks."""
+        """The gradient at a stop, after its hooks."""
         gradient = self._totals.pop(root, None)
         stop = root.stop
         if gradient is None or stop is None:

@@ -340,7 +340,7 @@ def _copies(template: MethodTemplate, operands: list[Any], inputs: Sequence[Any]
 
 
 def _is_whole(path: Any) -> bool:
-    """Whether a path, that of what was detached, leads to the storage as it is."""
+    """Whether the path of a detached tensor leads to the storage as it is."""
     return path.__class__ is Away and all(op is Ops.DETACH for op, _ in path.moves)
 
 

@@ -66,7 +66,7 @@ def after_hooks(tensor: Any, gradient: Any) -> Any:
 
 
 def checked(new: Any, like: Any) -> Any:
-    """What a hook on the gradient of `like` gave, in its dtype.
+    """The result of a hook on the gradient of `like`, in its dtype.
 
     Raises ShapeError if it has another shape.
     """

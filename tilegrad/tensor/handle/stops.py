@@ -1,5 +1,5 @@
-"""Where a gradient stops on its way down the calls that wait: at the result of a call that somebody
-watches, or of a function that says its own gradient.
+"""Where a gradient stops on its way down the calls that wait: at the result of a call that is
+watched, or of a function that says its own gradient.
 
 A stop belongs to the call, and goes with it. Where the nodes are made, `tilegrad.grad` finds it at
 the node of the call, which is no other call's then.
@@ -27,7 +27,7 @@ class GradientWatcher(Protocol):
         """Note the node of the result, which was made."""
 
     def on_node(self, gradient: UOp, through: Set[UOp]) -> UOp | None:
-        """What goes on instead of the gradient, None if that does; gradients flow `through` these
+        """The replacement of the gradient, None if there is none; gradients flow `through` these
         nodes.
         """
 
@@ -50,7 +50,7 @@ class GradientFunction(Protocol):
 
 
 class Stop:
-    """What a gradient meets at the result of a call: the `watchers`, in the order in which they
+    """Stop of a gradient at the result of a call: the `watchers`, in the order in which they
     came; then, if the result is the output at `position` of a `function`, that.
     """
 
@@ -68,7 +68,7 @@ class Stop:
         return key
 
     def see(self, gradient: UOp, through: Set[UOp]) -> UOp | None:
-        """What goes on instead of the gradient of the node."""
+        """The replacement of the gradient of the node, None if there is none."""
         first = gradient
         for watcher in list(self.watchers.values()):
             new = watcher.on_node(gradient, through)

@@ -127,7 +127,7 @@ def watch_tensor(
     tensor: Any, own: HookedTensor, hook: Callable[[Any, Collection[Any]], Any]
 ) -> RemovableHandle:
     """Let `hook` see the gradients of a tensor, which is known as `own`, and what these flow
-    through: calls, or nodes. What it gives, unless that is None, takes the place of the gradient.
+    through: calls, or nodes. Its result, unless that is None, takes the place of the gradient.
     """
     watcher = _TensorWatcher(own, hook)
     call = waits_in_call(tensor)
