@@ -110,8 +110,17 @@ def generated(model: Model, read: Callable[[int], bool]) -> list[int]:
 
 
 @pytest.mark.row("M4.1")
-@pytest.mark.parametrize("mask", ["buffer", "made", "added"])
-@pytest.mark.parametrize("positions", ["arange", "slice"])
+@pytest.mark.parametrize(
+    ("positions", "mask"),
+    [
+        ("arange", "buffer"),
+        ("slice", "made"),
+        ("slice", "added"),
+        pytest.param("arange", "made", marks=pytest.mark.nightly),
+        pytest.param("arange", "added", marks=pytest.mark.nightly),
+        pytest.param("slice", "buffer", marks=pytest.mark.nightly),
+    ],
+)
 def test_generated_text(positions: str, mask: str) -> None:
     model = Model(positions, mask)
     first = generated(model, lambda step: True)
