@@ -2,6 +2,7 @@
 #
 #   make demo      train a network on handwritten digits
 #   make test      run the tests, in two processes. WORKERS=8: in eight
+#   make portable PYTHON=python3.13 VENV=build/python3.13  the tests of what differs between versions of Python, for two minutes
 #   make lint      style, types, who may import whom
 #   make nightly   the tests again, with the slow ones and many more random cases
 #   make bench     tilegrad beside its peers, for hours; goes on where it was stopped. ROWS=softmax: some rows
@@ -20,6 +21,9 @@ BIN := $(VENV)/bin
 WORKERS ?= 2
 # A file's tests run in one process, in their order; tests/conftest.py says in which order files come.
 PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
+# What rests on the interpreter: its frames and code objects, its buffers, its errors, and what it says of functions.
+PORTABLE := $(addprefix tests/,base ir error capture typing io/test_interchange.py) \
+  $(patsubst %,tests/torch/test_%.py,names members errors wrong_calls tensor modules quick_calls)
 # Whose calls wait: what the nightly run compares with nodes.
 EAGER := $(addprefix tests/,tensor engine grad nn torch capture field_notes scale)
 # What runs with memory beside guard pages, in some twenty minutes: on both sides where buffers are slices of others.
@@ -27,13 +31,16 @@ GUARDED := $(addprefix tests/,guarded engine schedule nn grad capture field_note
 GUARDED_BEFORE := $(addprefix tests/,engine schedule capture)
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
-.PHONY: demo test lint nightly bench bench-diff bench-revisions kernels-diff corpus constants status marks docs conformance clean
+.PHONY: demo test portable lint nightly bench bench-diff bench-revisions kernels-diff corpus constants status marks docs conformance clean
 
 demo: $(VENV)/.demo
 	$(BIN)/python examples/demo.py
 
 test: $(VENV)/.test
 	$(PYTEST)
+
+portable: $(VENV)/.test
+	$(PYTEST) $(PORTABLE)
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .

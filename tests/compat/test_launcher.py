@@ -240,7 +240,7 @@ def test_a_step_outside_training_is_refused_to_scripts_of_tinygrad(tmp_path: Pat
     assert found["value"] == 0.5
 
 
-@pytest.mark.parametrize("module", MODULES)
+@pytest.mark.parametrize("module", [name for name in MODULES if any(MODULES[name])])
 def test_every_name_that_is_listed_is_somewhere(module: str) -> None:
     for name in filter(None, MODULES[module]):
         assert find(module, name) is not None, name

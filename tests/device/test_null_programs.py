@@ -124,10 +124,12 @@ def as_opencl(text: str) -> None:
 
 
 def cases() -> Iterator[object]:
-    """In each run a third of the programs for each device, in the nightly one all."""
+    """In each run each program for one device, two or three for each; in the nightly one all."""
     for first, target in enumerate(TARGETS):
         for number, program in enumerate(PROGRAMS):
-            marks = [] if number % 3 == (first + 1) % 3 else [pytest.mark.nightly]
+            marks = (
+                [] if number % len(TARGETS) == (first + 1) % len(TARGETS) else [pytest.mark.nightly]
+            )
             yield pytest.param(target, program, id=f"{target}-{program}", marks=marks)
 
 

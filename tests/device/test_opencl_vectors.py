@@ -81,7 +81,9 @@ def test_a_float_that_no_integer_holds_saturates_and_nan_is_zero(dtype: str) -> 
 
 
 @opencl
-@pytest.mark.parametrize("dtype", ["int8", "int32", "uint64"])
+@pytest.mark.parametrize(
+    "dtype", ["int8", "uint64", pytest.param("int32", marks=pytest.mark.nightly)]
+)
 def test_integers_wrap_compare_and_choose(dtype: str) -> None:
     info = np.iinfo(dtype)
     low, high = int(info.min), int(info.max)

@@ -77,8 +77,15 @@ def test_a_product_of_4096_keeps_its_units_busy(dtype: DType, arch: str, tmp_pat
 
 
 @pytest.mark.row("M9.1")
-@pytest.mark.parametrize("arch", ["sm_80", "sm_90a"])
-@pytest.mark.parametrize("depth", [1024, 4096])
+@pytest.mark.parametrize(
+    ("arch", "depth"),
+    [
+        ("sm_80", 1024),
+        ("sm_90a", 4096),
+        pytest.param("sm_80", 4096, marks=pytest.mark.nightly),
+        pytest.param("sm_90a", 1024, marks=pytest.mark.nightly),
+    ],
+)
 def test_half_products_of_1024_feed_their_units(arch: str, depth: int, tmp_path: Path) -> None:
     """Their tiles are half as large as those of 4096: there would be too few blocks."""
     made, _ = assembled(HALF, arch, tmp_path, size=1024, depth=depth)
@@ -121,7 +128,11 @@ def test_a_convolution_keeps_its_lanes_busy(
 
 
 @pytest.mark.row("S1.5", "M9.1")
-@pytest.mark.parametrize("sizes", IMAGES, ids=lambda sizes: str(sizes[1]))
+@pytest.mark.parametrize(
+    "sizes",
+    [*IMAGES[::2], *(pytest.param(each, marks=pytest.mark.nightly) for each in IMAGES[1::2])],
+    ids=lambda sizes: str(sizes[1]),
+)
 @pytest.mark.parametrize("arch", ["sm_80", pytest.param("sm_90a", marks=pytest.mark.nightly)])
 def test_the_gradient_of_weights_keeps_its_units_busy(
     arch: str, sizes: tuple[int, int, int], tmp_path: Path

@@ -128,8 +128,17 @@ def test_what_was_read_is_found_in_what_is_there(program: Program, when: str) ->
         np.testing.assert_allclose(gradient(program, when), wanted, rtol=1e-7, atol=1e-9)
 
 
-@pytest.mark.parametrize("when", ["never", "at the end", "each step"])
-@pytest.mark.parametrize("program", [one_after_the_other, overlapping])
+@pytest.mark.parametrize(
+    ("program", "when"),
+    [
+        (one_after_the_other, "never"),
+        (one_after_the_other, "each step"),
+        (overlapping, "at the end"),
+        pytest.param(one_after_the_other, "at the end", marks=pytest.mark.nightly),
+        pytest.param(overlapping, "never", marks=pytest.mark.nightly),
+        pytest.param(overlapping, "each step", marks=pytest.mark.nightly),
+    ],
+)
 def test_gradients_of_gradients(program: Program, when: str) -> None:
     """Of the sum of the squares of a gradient."""
 

@@ -127,15 +127,14 @@ def test_jvp_of_vmap(name: str) -> None:
     )
 
 
-@pytest.mark.parametrize("is_table_mapped", [True, False])
-@pytest.mark.parametrize("is_index_mapped", [True, False])
+@pytest.mark.parametrize(
+    ("is_table_mapped", "is_index_mapped"), [(True, True), (True, False), (False, True)]
+)
 @pytest.mark.parametrize("dtype", ["int32", "int64", "uint8"])
 def test_rows_that_each_example_names(
     is_table_mapped: bool, is_index_mapped: bool, dtype: str
 ) -> None:
     """Inside and outside of the table: what is outside stays so, in a batch too."""
-    if not (is_table_mapped or is_index_mapped):
-        return
     numbers = [[[0, 3], [9, 1]], [[2, 2], [0, 1]], [[4, 3], [1, 7]]]
     if dtype != "uint8":
         numbers[0][0][0] = -9

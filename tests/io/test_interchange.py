@@ -364,18 +364,17 @@ def test_arrays_of_their_own_and_not() -> None:
 
 @pytest.mark.parametrize("dtype", dtypes.all, ids=lambda dtype: dtype.name)
 def test_data_of_every_dtype(dtype: Any) -> None:
-    """`data` is what the buffer protocol gives from Python 3.12 on."""
     x = Tensor([[1, 0, 1], [0, 1, 1]]).cast(dtype)
     view = x.data()
     assert (view.shape, view.itemsize, view.readonly) == ((2, 3), dtype.itemsize, True)
     if dtype in NUMPY_KNOWS:
-        assert x.__buffer__(0) == view
         assert np.asarray(view).view(dtype.name).tolist() == x.tolist()
-    else:
-        with pytest.raises(BufferError, match=f"no format of buffers is {dtype.name}"):
-            x.__buffer__(0)
-    with pytest.raises(BufferError, match="read-only"):
-        x.__buffer__(1)
+
+
+def test_a_tensor_is_no_buffer_in_any_version_of_python() -> None:
+    """NumPy would take a buffer that is a copy for the memory itself."""
+    with pytest.raises(TypeError, match="bytes-like"):
+        memoryview(Tensor(GRID))  # type: ignore[arg-type]
 
 
 def test_buffers_are_taken_as_they_are() -> None:

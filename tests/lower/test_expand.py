@@ -45,9 +45,7 @@ def test_each_copy_is_the_index_at_its_point(name: str) -> None:
 
 def test_an_index_that_was_stored_before_holds_that_store_once() -> None:
     once = UOp.range(1, 3)
-    a, out, chosen = (
-        UOp(Ops.DEFINE_GLOBAL, dtypes.float.ptr(500), (), slot) for slot in (1, 0, 2)
-    )
+    a, out, chosen = (UOp(Ops.DEFINE_GLOBAL, dtypes.float.ptr(500), (), slot) for slot in (1, 0, 2))
     chosen = chosen.replace(dtype=dtypes.int.ptr(6))
     write = chosen.store(K * 1, (once + K).cast(dtypes.int)).end(once)
     first = chosen.after(write).load(K).cast(dtypes.index)

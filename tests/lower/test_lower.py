@@ -187,19 +187,19 @@ def test_the_instructions_of_a_vector_sum() -> None:
 # writing out
 
 
-def _as_numbers(index: UOp, written: UOp) -> list[int]:
-    """The values of `index` that writing out stores at."""
+def _as_numbers(index: UOp, written: UOp) -> list[tuple[int, float]]:
+    """The values of `index` that unrolling stores at, and what it stores there."""
     pointer = UOp(Ops.DEFINE_GLOBAL, FLOAT.ptr(64), (), 0)
     ast = UOp.sink(pointer.store(index, written.cast(FLOAT)), arg=KernelInfo("E", ()))
-    return [simplify(store.src[1]).arg for store in unroll(ast).src]
+    return [tuple([simplify(each).arg for each in store.src[1:]]) for store in unroll(ast).src]
 
 
 @pytest.mark.row("M10.7")
 def test_an_index_is_written_out() -> None:
     three = UOp.range(3, 0, Axis.UPCAST)
     variable = Variable("x", 0, 10)
-    assert _as_numbers(three + 5, three) == [5, 6, 7]
-    assert _as_numbers((three + 5) * 3, three) == [15, 18, 21]
+    assert _as_numbers(three + 5, three) == [(5, 0.0), (6, 1.0), (7, 2.0)]
+    assert _as_numbers((three + 5) * 3, three) == [(15, 0.0), (18, 1.0), (21, 2.0)]
     pointer = UOp(Ops.DEFINE_GLOBAL, FLOAT.ptr(64), (), 0)
     for alone in (UOp.const(dtypes.index, 42), variable):
         store = pointer.store(alone, pointer.load(alone))

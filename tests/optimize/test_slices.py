@@ -4,6 +4,7 @@ the emulator, which reports races, and are compared with the definition in float
 
 from __future__ import annotations
 
+import functools
 from collections import Counter
 from typing import Any
 
@@ -117,6 +118,16 @@ def test_values(device: str, rows: int, keys: int, size: int) -> None:
     np.testing.assert_allclose(found_on(device, q, k, v), attention(q, k, v), atol=2e-6)
 
 
+@functools.cache
+def counts(names: str, target: Target, dtype: str) -> Counter[Ops]:
+    """What attention has of units, copies and barriers; equal names are one tensor."""
+    known = {name: Tensor.empty(8, 256, 64, dtype=dtype) for name in set(names)}
+    q, k, v = (known[name] for name in names)
+    made = program(kernel_of(q.scaled_dot_product_attention(k, v), target), None, target)
+    wanted = (Ops.WMMA, Ops.COPY_ASYNC, Ops.COPY_TILE, Ops.BARRIER, Ops.MULACC)
+    return Counter(node.op for node in made if node.op in wanted)
+
+
 SHARED = {"keys are values": "qkk", "queries are keys": "qqv", "all are one": "qqq"}
 
 
@@ -128,16 +139,7 @@ def test_operands_that_are_one_tensor_are_shared_as_any(
     target: Target, operands: str, dtype: str
 ) -> None:
     """The same lanes, tiles and units, and copies that go on; a tile is filled for each product."""
-    shape = (8, 256, 64)
-
-    def counts(names: str) -> Counter[Ops]:
-        known = {name: Tensor.empty(*shape, dtype=dtype) for name in set(names)}
-        q, k, v = (known[name] for name in names)
-        made = program(kernel_of(q.scaled_dot_product_attention(k, v), target), None, target)
-        wanted = (Ops.WMMA, Ops.COPY_ASYNC, Ops.COPY_TILE, Ops.BARRIER, Ops.MULACC)
-        return Counter(node.op for node in made if node.op in wanted)
-
-    found, wanted = counts(operands), counts("qkv")
+    found, wanted = counts(operands, target, dtype), counts("qkv", target, dtype)
     assert found == wanted
     assert found[Ops.WMMA] or (dtype == "float" and found[Ops.MULACC] > 100)
 

@@ -162,7 +162,7 @@ def test_a_plan_of_numbers(steps: Steps) -> None:
     """Nothing is in memory. A reduction that needs no loop is looked for in short expressions only:
     of all, the work would be the cube of the steps.
     """
-    few, many = [work_of(steps(Tensor.ones(8, 8), count)) for count in (80, 160)]
+    few, many = [work_of(steps(Tensor.ones(8, 8), count)) for count in (50, 100)]
     assert_in_proportion(few, many, 2.3)
 
 
@@ -199,7 +199,7 @@ def test_a_plan_of_gradients(steps: Steps, order: str) -> None:
 @pytest.mark.parametrize("steps", [growing, squares], ids=lambda steps: steps.__name__)
 def test_a_plan_of_the_gradient_of_rows_that_grow(steps: Steps) -> None:
     work = []
-    for count in (40, 120):
+    for count in (30, 90):
         x = square().requires_grad_()
         steps(x, count).sum().backward()
         assert x.grad is not None

@@ -173,7 +173,7 @@ def test_thousands_of_nodes(
     cold()
     make(x, 200).numpy()
     work: list[tuple[int, int, int]] = []
-    for nodes in (500, 5000):
+    for nodes in (300, 3000):
         cold()
         before, earlier = held(), memory.buffers()
         then = counters.visits, counters.rewrites, counters.compiles
@@ -223,7 +223,8 @@ def test_a_plan_that_is_known_costs_a_few_walks(
 @pytest.mark.parametrize(
     ("make", "few"),
     [
-        (chain, 250), (fan_in, 100), (diamonds, 100),
+        (chain, 100), (fan_in, 100), (diamonds, 100),
+        pytest.param(chain, 250, marks=pytest.mark.nightly),
         pytest.param(fan_in, 250, marks=pytest.mark.nightly),
         pytest.param(diamonds, 250, marks=pytest.mark.nightly),
     ],

@@ -126,8 +126,17 @@ def thin(rows: int, terms: int, columns: int, dtype: str, *, transposed: bool) -
 
 @pytest.mark.row("S1.5")
 @pytest.mark.parametrize("transposed", [False, True])
-@pytest.mark.parametrize("dtype", ["half", "bfloat16", "float"])
-@pytest.mark.parametrize("rows", [2, 4, 8, 15])
+@pytest.mark.parametrize(
+    ("rows", "dtype"),
+    [
+        # Units are chosen between 4 and 8 rows.
+        (rows, dtype)
+        if (rows, dtype) in {(4, "half"), (8, "half"), (8, "bfloat16"), (2, "float"), (15, "float")}
+        else pytest.param(rows, dtype, marks=pytest.mark.nightly)
+        for rows in (2, 4, 8, 15)
+        for dtype in ("half", "bfloat16", "float")
+    ],
+)
 def test_a_product_of_few_rows_does_not_wait_for_memory(
     rows: int, dtype: str, transposed: bool
 ) -> None:
@@ -156,7 +165,9 @@ def test_a_product_of_many_rows_along_the_sum_has_tiles(rows: int, columns: int)
 
 @pytest.mark.parametrize("transposed", [False, True])
 @pytest.mark.parametrize("dtype", ["float16", "float32"])
-@pytest.mark.parametrize("rows", [2, 3, 7, 8, 15])
+@pytest.mark.parametrize(
+    "rows", [3, 8, 15, *(pytest.param(rows, marks=pytest.mark.nightly) for rows in (2, 7))]
+)
 def test_a_product_of_few_rows_is_that_of_its_definition(
     rows: int, dtype: str, transposed: bool
 ) -> None:
@@ -169,8 +180,19 @@ def test_a_product_of_few_rows_is_that_of_its_definition(
     np.testing.assert_array_equal(found, left @ right + 1)
 
 
-@pytest.mark.parametrize("device", ["EMU:CL", "EMU:METAL", "EMU:AMD:gfx942", "EMU:WEBGPU"])
-@pytest.mark.parametrize("transposed", [False, True])
+@pytest.mark.parametrize(
+    ("device", "transposed"),
+    [
+        ("EMU:CL", False),
+        ("EMU:METAL", True),
+        ("EMU:AMD:gfx942", True),
+        ("EMU:WEBGPU", False),
+        pytest.param("EMU:CL", True, marks=pytest.mark.nightly),
+        pytest.param("EMU:METAL", False, marks=pytest.mark.nightly),
+        pytest.param("EMU:AMD:gfx942", False, marks=pytest.mark.nightly),
+        pytest.param("EMU:WEBGPU", True, marks=pytest.mark.nightly),
+    ],
+)
 def test_few_rows_on_other_targets(device: str, transposed: bool) -> None:
     left, right = integers(0, 8, 256), integers(1, 256, 132)
     x = Tensor(left.astype(np.float32), device=device)

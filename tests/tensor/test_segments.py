@@ -373,13 +373,13 @@ def test_a_long_loop_holds_a_bounded_number_of_calls_nodes_and_bytes() -> None:
 def test_a_loop_that_nobody_reads_holds_a_bounded_number_of_calls(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(waiting, "MOST_NODES", 512)
+    monkeypatch.setattr(waiting, "MOST_NODES", 128)
     x = Tensor(numbers(4)).realize()
     for _ in range(12):
         (x * 0.5 + 0.25).sum().item()
-    for _ in range(1_000):
+    for _ in range(400):
         x = x * 0.5 + 0.25
-    assert this_thread.pool.count <= 1024
+    assert this_thread.pool.count <= 256
     close(x, np.full(4, 0.5), tol=1e-4)
 
 

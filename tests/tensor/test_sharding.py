@@ -264,7 +264,7 @@ class Recorded:
 
 @pytest.mark.row("M6.6")
 @pytest.mark.row("M6.8")
-@settings(max_examples=20)
+@settings(max_examples=12)
 @given(
     shape=st.lists(st.integers(3, 6), min_size=1, max_size=3),
     names=st.lists(st.sampled_from(sorted(OPS)), min_size=1, max_size=5),

@@ -110,8 +110,17 @@ def generated(model: Model, read: Callable[[int], bool]) -> list[int]:
 
 
 @pytest.mark.row("M4.1")
-@pytest.mark.parametrize("mask", ["buffer", "made", "added"])
-@pytest.mark.parametrize("positions", ["arange", "slice"])
+@pytest.mark.parametrize(
+    ("positions", "mask"),
+    [
+        ("arange", "buffer"),
+        ("slice", "made"),
+        ("slice", "added"),
+        pytest.param("arange", "made", marks=pytest.mark.nightly),
+        pytest.param("arange", "added", marks=pytest.mark.nightly),
+        pytest.param("slice", "buffer", marks=pytest.mark.nightly),
+    ],
+)
 def test_generated_text(positions: str, mask: str) -> None:
     model = Model(positions, mask)
     first = generated(model, lambda step: True)
@@ -168,7 +177,9 @@ def plans_of_unread_words() -> list[int]:
     """The kernels made for words that nobody reads: for the first text, and for two more."""
     models = [Model("arange", "made") for _ in range(4)]
     found: list[int] = []
-    with Context(TEMPLATES=1, SEGMENTS=1, SIZES=1), torch.no_grad():
+    # What other tests have left on disk is not counted as made.
+    alone = Context(TEMPLATES=1, SEGMENTS=1, SIZES=1, DISABLE_COMPILER_CACHE=1)
+    with alone, torch.no_grad():
         for _ in range(3):
             words = torch.tensor([[3, 1]])
             for _ in range(MOST - 2):
@@ -181,7 +192,7 @@ def plans_of_unread_words() -> list[int]:
 
 def test_words_that_nobody_reads_on_the_way_take_few_kernels() -> None:
     first, _, last = in_a_process(plans_of_unread_words)
-    assert first <= 150
+    assert first <= 200
     assert last - first <= 20
 
 

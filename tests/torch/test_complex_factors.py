@@ -161,9 +161,10 @@ def test_gradients_of_factors_are_slopes(name: str) -> None:
     total, leaf = loss(array, requires_grad=True)
     total.backward()
     gradient, step = leaf.grad.numpy(), 1e-6
-    directions = [_random.normal(size=array.shape) for _ in range(3)]
+    # Any direction shows any element that is wrong.
+    directions = [_random.normal(size=array.shape)]
     if np.iscomplexobj(array):
-        directions += [1j * each for each in directions]
+        directions.append(1j * _random.normal(size=array.shape))
     for direction in directions:
         slope = (loss(array + step * direction)[0] - loss(array - step * direction)[0]) / (2 * step)
         expected = (gradient.conj() * direction).real.sum()

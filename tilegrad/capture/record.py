@@ -6,7 +6,6 @@ to be computed is computed after it, so that the captured call finds all its sta
 
 from __future__ import annotations
 
-import gc
 import hashlib
 import random
 import sys
@@ -16,6 +15,7 @@ from dataclasses import dataclass, field
 from importlib import import_module
 from typing import Any
 
+from tilegrad.base.collection import no_collection
 from tilegrad.base.errors import CaptureError
 from tilegrad.base.origin import call_site, method_names
 from tilegrad.base.tracers import install_tracer
@@ -291,17 +291,14 @@ class Run:
         start = (generator.seed, generator.drawn)
         self.record.tracer = self.reads
         # A collection runs finalizers and callbacks of others: what they read is not this call's.
-        collects = gc.isenabled()
-        gc.disable()
-        install_tracer(self.reads)
-        try:
-            self.result = self.function(*args, **kwargs)
-        finally:
-            is_ours = sys.gettrace() is self.reads
-            install_tracer(outer)
-            self.record.tracer = None
-            if collects:
-                gc.enable()
+        with no_collection():
+            install_tracer(self.reads)
+            try:
+                self.result = self.function(*args, **kwargs)
+            finally:
+                is_ours = sys.gettrace() is self.reads
+                install_tracer(outer)
+                self.record.tracer = None
         self.drawn = (start, (generator.seed, generator.drawn))
         if self.is_captured:
             try:

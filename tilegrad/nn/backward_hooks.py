@@ -108,8 +108,8 @@ def call_watched(
     before: Sequence[Callable[..., Any]],
     after: Sequence[Callable[..., Any]],
 ) -> Any:
-    """The result of `call`, with hooks on the gradients of its tensors. As in PyTorch, the result is
-    passed on once more, so that hooks that the caller sets on it come first.
+    """The result of `call`, with hooks on the gradients of its tensors. As in PyTorch, it is passed
+    on once more, so that hooks that the caller sets on it come first.
     """
     inputs: list[Tensor] = []
 

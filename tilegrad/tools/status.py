@@ -62,7 +62,10 @@ def find_marks(tests: Path, root: Path) -> dict[str, list[str]]:
     """For each row id, the tests below `tests` that are marked with it, named as pytest does."""
     found: dict[str, list[str]] = {}
     for path in sorted(tests.rglob("test_*.py")):
-        tree = ast.parse(path.read_text(encoding="utf-8"), str(path))
+        text = path.read_text(encoding="utf-8")
+        if "mark.row" not in text:
+            continue
+        tree = ast.parse(text, str(path))
         for owner, call in _marks(tree, path.relative_to(root).as_posix()):
             for argument in call.args:
                 if not isinstance(argument, ast.Constant) or not isinstance(argument.value, str):

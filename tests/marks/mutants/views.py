@@ -152,10 +152,10 @@ MUTANTS: dict[str, Mutant] = {
         "                [stride for extent, stride in zip(extents, strides)]\n",
     ),
     "M10.7": Mutant(
-        "written-out indices count from 1",
+        "the copies of an index along an unrolled axis count from 1",
         "tilegrad/lower/expand.py",
-        "(value,): UOp.const(dtypes.index, value) for value in range(node.src[0].arg)",
-        "(value,): UOp.const(dtypes.index, value + 1) for value in range(node.src[0].arg)",
+        "moved_by(self.first, sum(map(mul, self.steps, point)))",
+        "moved_by(self.first, sum(self.steps) + sum(map(mul, self.steps, point)))",
     ),
     "M10.8": Mutant(
         "a loop in C runs once more than its extent",

@@ -8,7 +8,6 @@ offsets of random draws and source lines are no part of it.
 
 from __future__ import annotations
 
-import gc
 import hashlib
 import re
 from collections.abc import Iterable, Iterator, Sequence
@@ -18,6 +17,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from tilegrad.base import cache
+from tilegrad.base.collection import no_collection
 from tilegrad.base.config import config
 from tilegrad.base.dtype import dtypes
 from tilegrad.base.origin import Entry
@@ -139,7 +139,7 @@ def plan_for(graph: Graph, needed_later: Sequence[int] = (), *, is_short: bool =
     if found is None and is_recalled():
         found = _recall(key)
     if found is None:
-        with _no_collection():
+        with no_collection():
             found = _make(graph, needed_later, is_short=is_short)
         cache.put("plans", key, text_of(found))
     elif not is_short:
@@ -155,23 +155,9 @@ def use_best(plan: Plan) -> None:
     preload.finish()
     from tilegrad.ir.text import parse
 
-    with _no_collection():
+    with no_collection():
         graphs = [(parse(kernel.graph), Device[device]) for device, kernel in short.values()]
         plan.use(dict(zip(short, compile_kernels(graphs))))
-
-
-@contextmanager
-def _no_collection() -> Iterator[None]:
-    """Graphs have no cycles: a collector that walks all nodes again and again only makes large ones
-    slow.
-    """
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()
 
 
 def _device(node: UOp) -> str:

@@ -93,7 +93,7 @@ class Below:
         """Find the calls; gives those that a gradient may reach."""
         calls: list[Call] = []
         stops = self.stops
-        # Calls that a gradient may reach. The last call comes first, so all users of a call are known.
+        # Calls that a gradient may reach. The last comes first, so all users of a call are known.
         flowing: set[Input] = {loss}
         found: set[Call] = {loss}
         last = [(-loss.serial, loss)]

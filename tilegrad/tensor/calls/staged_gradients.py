@@ -27,8 +27,8 @@ from tilegrad.tensor.handle.waiting import Call, this_thread
 
 __all__ = ["Descent", "stops_below"]
 
-# The gradients of the leaves below, as tensors that wait, each with its target: by the templates, the
-# leaves and the gradient that comes.
+# The gradients of the leaves below, as tensors that wait, each with its target: by the templates,
+# the leaves and the gradient that comes.
 Given = Callable[[Below, Backward, Any], list[tuple[Any, Any]]]
 
 

@@ -1,6 +1,6 @@
 """Tensors and the arrays of other libraries: memory given and taken.
 
-Memory given away, by `numpy`, `data`, the buffer protocol or DLPack, is the tensor's own where the
+Memory given away, by `numpy`, `data` or DLPack, is the tensor's own where the
 host reaches it. It is read-only and keeps its values: a tensor that is written to while somebody
 looks goes on in other memory. Memory taken, by `from_dlpack` and `from_blob`, is read in place as
 long as a tensor needs it, and never written to. It must not change meanwhile, as results that were
@@ -29,11 +29,13 @@ from tilegrad.tensor.writing.watching import Watching
 
 __all__ = ["Interchange", "strided"]
 
-_WRITABLE = 1
-
 
 class Interchange(Watching):
-    """Memory of others, and memory for others."""
+    """Memory of others, and memory for others.
+
+    A tensor has no `__buffer__`, which Python knows from 3.12 on: NumPy asks for it before
+    `__array__`, and cannot say there that `copy=False` was asked for.
+    """
 
     __slots__ = ()
 
@@ -62,14 +64,6 @@ class Interchange(Watching):
         if not self._has_elements() or memory.is_shared(self.uop, found):
             return found
         raise ValueError(f"{name}: the values of this tensor cannot be looked at without a copy")
-
-    def __buffer__(self, flags: int) -> memoryview:
-        """The buffer protocol, from Python 3.12 on: `memoryview(tensor)` is `tensor.data()`."""
-        if flags & _WRITABLE:
-            raise BufferError("buffer: the memory of a tensor is read-only")
-        if self.dtype in (dtypes.bfloat16, *dtypes.fp8s):
-            raise BufferError(f"buffer: no format of buffers is {self.dtype.name}")
-        return self.data()
 
     def __reduce__(self) -> tuple[Any, ...]:
         """To be pickled, for another process say: the values, and where they were. A graph that
