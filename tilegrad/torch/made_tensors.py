@@ -14,6 +14,7 @@ from tilegrad.base.dtype import DType, dtypes
 from tilegrad.base.dtype_promotion import promote
 from tilegrad.base.errors import ConfigError, KindError
 from tilegrad.tensor import tensor as ours
+from tilegrad.tensor.calls.changing_constants import uploaded_constant
 from tilegrad.tensor.handle.core import as_dtype
 from tilegrad.tensor.handle.size_arguments import as_int, as_number, here
 from tilegrad.tensor.storage.host_memory import is_array
@@ -216,7 +217,17 @@ def full(size: Any, fill_value: Any, **options: Unpack[Making]) -> Tensor:
     """`fill_value` in every element."""
     value = fill_value.item() if isinstance(fill_value, OurTensor) else fill_value
     sizes = tuple(size) if isinstance(size, (tuple, list)) else (size,)
-    return Tensor.full(sizes, value, **options_of(options, _dtype_of(value)))
+    made = Tensor.full(sizes, value, **options_of(options, _dtype_of(value)))
+    return _in_memory(made) if isinstance(value, bool) and len(sizes) == 1 else made
+
+
+def _in_memory(flags: Tensor) -> Tensor:
+    """A truth value for each row, which comes from a condition of the program, in memory: as a
+    constant, each of the two would shape another graph.
+    """
+    is_flag = flags.dtype is dtypes.bool and isinstance(flags.shape[0], int)
+    made: Tensor | None = uploaded_constant(flags) if is_flag else None
+    return flags if made is None else made
 
 
 def like(other: OurTensor, given: Making) -> tuple[tuple[Any, ...], dict[str, Any]]:

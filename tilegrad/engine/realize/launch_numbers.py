@@ -8,8 +8,8 @@ before   MUL(x, CONST 0.1)
 after    MUL(x, BITCAST(CAST(_number0)))            and _number0 is 0x3dcccccd in this launch
 
 Numbers that rules ask for stay as they are. An integer may be one that Python counts up, as in
-`places <= step`, so 32 bits of these change too; where the sizes of a graph change with it, it may
-be one of them (`engine.realize.size_ranges`).
+`places <= step`, so 32 bits of these change too, also of an int64, if its value has no more; where
+the sizes of a graph change with it, it may be one of them (`engine.realize.size_ranges`).
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ _PREFIX = "_number"
 # Numbers that shape code: x * 1, x + 0, x * 2, 1 / x, and masks.
 _SHAPING = frozenset({0.0, 1.0, -1.0, 2.0, -2.0, 0.5, -0.5})
 _SHAPING_INTS = frozenset({0, 1, -1})
+_INTS = frozenset({dtypes.int32, dtypes.int64})
 _FLOAT, _WORD = Struct("<f"), Struct("<I")
 
 
@@ -40,12 +41,12 @@ def may_change(node: UOp) -> bool:
     value, dtype = node.arg, node.dtype
     if dtype is dtypes.float32:
         return value not in _SHAPING and math.isfinite(value)
-    return dtype is dtypes.int32 and may_be_number(value)
+    return dtype in _INTS and may_be_number(value)
 
 
 def may_be_number(value: int) -> bool:
     """Whether an integer constant of this value may be a variable of a launch."""
-    return value not in _SHAPING_INTS
+    return value not in _SHAPING_INTS and -(1 << 31) <= value < 1 << 31
 
 
 def is_index(node: UOp) -> bool:
@@ -54,20 +55,20 @@ def is_index(node: UOp) -> bool:
 
 
 def bits_of(node: UOp) -> int:
-    """The bits of the constant `node`, a float32 or an int32, as a number."""
-    if node.dtype is dtypes.int32:
+    """The bits of the constant `node`, a float32 or an integer, as a number."""
+    if node.dtype in _INTS:
         return int(node.arg) & 0xFFFFFFFF
     found: int = _WORD.unpack(_FLOAT.pack(node.arg))[0]
     return found
 
 
 def changing_bits(value: float, dtype: DType) -> int | None:
-    """The bits of a constant of `dtype`, a float32 or an int32, that is made of `value`; None if
+    """The bits of a constant of `dtype`, a float32 or an integer, that is made of `value`; None if
     that may not be a variable.
     """
-    if dtype is dtypes.int32:
-        may_be = value not in _SHAPING_INTS and -(1 << 31) <= value < 1 << 31
-        return int(value) & 0xFFFFFFFF if may_be else None
+    if dtype in _INTS:
+        number = int(value)
+        return number & 0xFFFFFFFF if may_be_number(number) else None
     try:
         packed = _FLOAT.pack(value)
     except OverflowError:
@@ -96,4 +97,6 @@ def variable_name(number: int) -> str:
 def number_variable(number: int, dtype: DType) -> UOp:
     """The node that replaces a constant of `dtype` that changes: variable number `number`."""
     word = UOp.variable(variable_name(number), 0, 2**32 - 1).cast(dtypes.uint32)
+    if dtype is dtypes.int64:
+        return UOp(Ops.BITCAST, dtypes.int32, (word,)).cast(dtype)
     return UOp(Ops.BITCAST, dtype, (word,))

@@ -2,7 +2,8 @@
 
 The sizes stand in arguments: of memory, of draws, of movement ops, of loops, whose steps are as
 many as the rows that they go over, and integers as constants, which often are sizes. They are taken
-out in the order of the nodes; of a SHRINK, where it begins and how long it is.
+out in the order of the nodes; of a SHRINK, where it begins and how long it is. A kernel written by
+hand is one for its sizes, so these are no variables.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from dataclasses import replace
 from typing import Any
 
 from tilegrad.engine.realize.request import Request
+from tilegrad.ir.args import KernelArg
 from tilegrad.ir.op import Ops
 from tilegrad.ir.size_patterns import Sizes
 from tilegrad.ir.uop import UOp
@@ -22,7 +24,7 @@ Role = str
 
 _SHAPES = (Ops.RESHAPE, Ops.EXPAND)
 # Ops with rules of their own for sizes.
-_CLOSED = frozenset({Ops.CUSTOM, Ops.DEFINE_VAR, Ops.BIND})
+_CLOSED = frozenset({Ops.DEFINE_VAR, Ops.BIND})
 _SIZED = frozenset({
     Ops.BUFFER, Ops.RAND, Ops.RESHAPE, Ops.EXPAND, Ops.PAD, Ops.SHRINK, Ops.CONST, Ops.LOOP
 })  # fmt: skip
@@ -95,7 +97,8 @@ def split(request: Request) -> tuple[tuple[Any, ...], Sizes] | None:
     sizes: list[int] = []
     for node, row in zip(request.nodes, request.rows, strict=True):
         op = node.op
-        if op in _CLOSED:
+        if op in _CLOSED or (op is Ops.CUSTOM and not isinstance(node.arg, KernelArg)):
+            # A Python function may hold sizes.
             return None
         if op not in _SIZED or not (found := sizes_of(node)):
             rows.append(row)

@@ -334,6 +334,12 @@ class _Solver:
             if op is Ops.ASSIGN and below[1]:
                 _equal(below[0], below[1])
             return below[0]
+        if op is Ops.CUSTOM:
+            # A kernel written by hand, of values whose sizes do not change.
+            for source, shape in zip(sources, below, strict=True):
+                here = self.request.nodes[source].shape
+                _equal(shape, [poly.constant(size) for size in here])
+            return [poly.constant(size) for size in node.shape]
         if op is Ops.LOOP:
             self._check_loop(number, below)
             return []

@@ -9,13 +9,16 @@ A loop that lengthens a tensor at each step, as one that generates tokens does, 
 before it joins the next part: the graph of all of its steps would have each of them in another
 size, where one plan serves all sizes of a step. A tensor that grows so and is known to the host (a
 mask that gets one more column of ones, positions) is joined at once: as a graph it would be a
-longer one at each step.
+longer one at each step. Few integers or truth values, as masks and positions are, are joined at
+once from the first time on if the host has them or makes them in few steps: else each of the first
+steps of a loop would be a graph of its own.
 """
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
+from math import prod
 from typing import Any
 
 from tilegrad.base.origin import call_site
@@ -23,14 +26,19 @@ from tilegrad.tensor.calls.uploads import can_upload, uploaded
 from tilegrad.tensor.handle.core import device_of
 from tilegrad.tensor.handle.waiting import Call, this_thread
 from tilegrad.tensor.storage.host_constants import constant_elements
+from tilegrad.tensor.storage.host_graphs import computed_elements
 from tilegrad.tensor.storage.host_readable import known_elements
+from tilegrad.tensor.storage.memory import needs_no_run
 from tilegrad.tensor.storage.segments import stands_on_memory
 from tilegrad.tensor.storage.signatures import is_computed
+from tilegrad.tensor.storage.unread_states import goes_on
 
 __all__ = ["catted", "stacked"]
 
 # The fewest tensors that are joined at once, and the most bytes: a kernel joins larger results.
 _FEWEST, _MOST_BYTES = 4, 1 << 20
+# The most bytes of integers that are joined at once, however few they are.
+_MOST_BYTES_OF_INDICES = 1 << 16
 _NO_TENSOR = object()
 # Steps of a loop with fewer nodes are run together.
 _FEWEST_NODES = 128
@@ -40,6 +48,9 @@ def catted(tensors: Sequence[Any], dim: int) -> Any | None:
     """`tensors` one after the other along axis `dim`, in memory; None where a graph says it."""
     is_growing = False
     if len(tensors) < _FEWEST:
+        indices = _indices(tensors, dim)
+        if indices is not None:
+            return indices
         is_growing = _is_growing(tensors)
         if not is_growing:
             _end_step(tensors)
@@ -79,6 +90,50 @@ def stacked(tensors: Sequence[Any], dim: int) -> Any | None:
     return _copied(tensors, axis, (*shape[:axis], len(tensors), *shape[axis:]), is_new=True)
 
 
+def _indices(tensors: Sequence[Any], dim: int) -> Any | None:
+    """Few integers or truth values along axis `dim`, where the host has them, or makes them in few
+    steps; None of others.
+    """
+    first = tensors[0]
+    dtype, shape = first.dtype, first.shape
+    if dtype.is_float or not getattr(first, "_at_once", False) or this_thread.stand_ins:
+        return None
+    if dim.__class__ is not int or not -len(shape) <= dim < len(shape):
+        return None
+    nbytes = 0
+    for each in tensors:
+        if each.__class__ is not first.__class__ or each.dtype is not dtype:
+            return None
+        if each._symbols or each._requires_grad:
+            return None
+        nbytes += dtype.itemsize * prod(each.shape)
+    device = device_of(first)
+    if not 0 < nbytes <= _MOST_BYTES_OF_INDICES or device != "CPU" or not can_upload(device):
+        return None
+    arrays: list[Any] = []
+    # What waits is last, as a rule.
+    for each in reversed(tensors):
+        found = _bits_of(each)
+        if found is None:
+            found = computed_elements(each)
+            if found is None:
+                return None
+            found = found.view(f"u{dtype.itemsize}")
+        arrays.append(found)
+    arrays.reverse()
+    axis = dim % len(shape)
+    beside = {(each.ndim, *each.shape[:axis], *each.shape[axis + 1 :]) for each in arrays}
+    if len(beside) > 1:
+        return None
+    import numpy
+
+    made = uploaded(first, numpy.concatenate(arrays, axis), dtype)
+    if made is not None and any(goes_on(each._call) for each in tensors):
+        # What is made of it goes on to the next step as what it is made of did.
+        made._call.is_state = True
+    return made
+
+
 def _end_step(tensors: Sequence[Any]) -> None:
     """Compute `tensors` where one of them waits that the same line of the user has joined before,
     and takes much: a loop whose steps differ in a size.
@@ -89,7 +144,7 @@ def _end_step(tensors: Sequence[Any]) -> None:
     waiting = [
         each
         for each in tensors
-        if (call := getattr(each, "_call", None)) is not None and not is_computed(call)
+        if (call := getattr(each, "_call", None)) is not None and not _is_there(call)
     ]
     for each in waiting:
         call = each._call
@@ -102,6 +157,18 @@ def _end_step(tensors: Sequence[Any]) -> None:
             for operand in reversed(waiting):
                 operand.realize()
             return
+
+
+def _is_there(call: Call) -> bool:
+    """Whether the value of a call is computed, or it is a view of one that is: keys of a first step
+    that were joined to nothing are a slice of what that step made.
+    """
+    each: Any = call
+    while each.__class__ is Call and not is_computed(each):
+        if not each.inputs or not each.template.is_view_at(each.slot):
+            return False
+        each = each.inputs[0]
+    return each.__class__ is Call or needs_no_run(each)
 
 
 def _take_many_nodes(calls: list[Call]) -> bool:

@@ -29,6 +29,8 @@ from tilegrad.tensor.storage.checked import checked
 __all__ = ["Scatter"]
 
 _REDUCTIONS = ("sum", "prod", "mean", "amax", "amin")
+# Positions that are written in order, at least.
+_FEWEST = 64
 
 
 class Scatter(Sorting):
@@ -82,6 +84,11 @@ class Scatter(Sorting):
         """This tensor with `values` where `index`, which fits, names them along an axis."""
         positions = self._positions("scatter", axis, index).flatten()
         order = self._iota(positions._sizes[0])
+        more = _padding(positions._sizes[0])
+        if more:
+            # Positions outside are not written to.
+            positions = positions.pad(((0, more),), value=-1)
+            order = order.pad(((0, more),))
         nobody = self.zeros_like(dtype=order.dtype).flatten() - 1
         last = nobody._reduced_into(positions, order, None)
         written = (last >= 0).where(values.flatten()._rows(last), self.flatten())
@@ -282,6 +289,13 @@ class Scatter(Sorting):
             [self, positions, values],
             gradient,
         )
+
+
+def _padding(count: Any) -> int:
+    """By how much a list of positions is padded, as the kernel that writes in order is one for its
+    length: what is scattered by a text that grows has one kernel up to each power of two.
+    """
+    return max(_FEWEST, 1 << count.bit_length()) - count if isinstance(count, int) else 0
 
 
 def _chosen(condition: Any, value: Any, other: Any) -> Any:

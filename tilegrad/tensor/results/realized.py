@@ -18,8 +18,9 @@ from tilegrad.ir.uop import UOp
 from tilegrad.runtime.buffer import Buffer
 from tilegrad.tensor.calls.changing_constants import uploaded_constant
 from tilegrad.tensor.calls.templates import templated
+from tilegrad.tensor.calls.uploads import are_few, can_upload, uploaded
 from tilegrad.tensor.handle.aliases import Away, is_contiguous, look, shared
-from tilegrad.tensor.handle.core import Core, as_dtype, compute, describe
+from tilegrad.tensor.handle.core import Core, as_dtype, compute, describe, device_of
 from tilegrad.tensor.handle.device import canonical
 from tilegrad.tensor.handle.size_arguments import (
     NO_VARIABLES,
@@ -39,8 +40,8 @@ from tilegrad.tensor.storage import (
     writes,
 )
 from tilegrad.tensor.storage.asked_together import settle_together
+from tilegrad.tensor.storage.host_readable import known_elements
 from tilegrad.tensor.storage.host_runs import constant_number, evaluated
-from tilegrad.tensor.storage.memory import is_stored
 from tilegrad.tensor.storage.viewed import bytes_of_view, element_of
 
 __all__ = ["Realized"]
@@ -139,13 +140,32 @@ class Realized(Attention):
         """
         if not self._has_elements():
             return self
-        if self._call is not None or (is_stored(self._node) and writes.postpones_calls()):
+        copied = self._copied_indices()
+        if copied is not None:
+            return copied
+        if self._call is not None or (writes.postpones_calls() and not self._node.is_constant):
             return self._gathered()
         if not self._requires_grad and self.uop.is_constant:
             made: Self | None = uploaded_constant(self)
             if made is not None:
                 return made
         return self._like(memory.owned(self.uop, self.device))
+
+    def _copied_indices(self) -> Self | None:
+        """A copy at once of few integers or truth values in memory; None of others. They are
+        positions rather than data, so the steps of a loop have them as memory from the first on.
+        """
+        if not self._at_once or self.dtype.is_float or self._requires_grad or self._symbols:
+            return None
+        device = device_of(self)
+        if device != "CPU" or this_thread.stand_ins or not can_upload(device):
+            return None
+        size = self.numel()
+        if not isinstance(size, int) or not are_few(size, self.dtype):
+            return None
+        array = known_elements(self)
+        made: Self | None = None if array is None else uploaded(self, array, self.dtype)
+        return made
 
     def to(self, device: str | DType | Core | None) -> Self:
         """Move to another device, or cast to another dtype.
@@ -396,7 +416,8 @@ class Realized(Attention):
             number = element_of(self)
             if number is not None:
                 return number
-            if call is not None:
+            # What was computed on the way to the element may be memory, and have no call.
+            if self._call is not None:
                 number = segments.read(self, realize_all, engine.read_number)
                 if number is not None:
                     return number

@@ -23,13 +23,15 @@ from tilegrad.tensor.storage import host_runs
 from tilegrad.tensor.storage.host_evaluators import NotOfHostError
 from tilegrad.tensor.storage.memory import is_stored
 
-__all__ = ["computed_by_host"]
+__all__ = ["computed_by_host", "computed_elements"]
 
 # Nodes of a graph, and how often the host computes one.
 _MOST_NODES, _OFTEN = 256, 16
 # Nodes of one that a tensor's value is on the way of. The host stores what is asked for alone: each
 # later graph would have that value's in it, where the engine stores it as well.
 _MOST_BELOW_STATE = 24
+# Steps or nodes of a value that the host makes because another graph is to find it in memory.
+_MOST_BESIDE = 64
 # By graph, without its memory: the template, and how often it came; no template where that has
 # steps which are not for the host.
 _known: Recent[tuple[Any, ...], tuple[Template | None, int]] = Recent(
@@ -75,6 +77,33 @@ def computed_by_host(tensors: Sequence[Any], roots: Sequence[UOp]) -> list[UOp] 
         memory = UOp(Ops.RESHAPE, root.dtype, (memory,), root.shape)
     engine.remember(root, memory)
     return [memory]
+
+
+def computed_elements(tensor: Any) -> Any | None:
+    """The few elements of a tensor that is not computed yet, where the host makes them in few
+    steps; None else. Nothing is stored.
+    """
+    if tensor._call is not None:
+        array = host_runs.evaluated(tensor, _MOST_BESIDE, is_beside=True)
+    else:
+        root = tensor._node
+        if not host_runs.may_compute():
+            return None
+        nodes = toposort([root], stop=is_stored)
+        if len(nodes) > _MOST_BESIDE:
+            return None
+        leaves = [node for node in nodes if is_stored(node)]
+        template = record([root], leaves)
+        try:
+            array = None if template is None else host_runs.made_of(template, leaves)
+        except (NotOfHostError, store.OverwrittenError):
+            return None
+    if array is None:
+        return None
+    import numpy
+
+    whole: Any = numpy.broadcast_to(array, tensor.shape)
+    return numpy.ascontiguousarray(whole) if tensor.shape else whole
 
 
 def _is_state(node: UOp) -> bool:

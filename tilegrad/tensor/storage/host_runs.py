@@ -93,10 +93,10 @@ def quietly(function: Callable[..., Any], *operands: Any) -> Any:
     return context.run(function, *operands)
 
 
-def evaluated(tensor: Any, most: int = _MOST_UNSTORED) -> Any | None:
+def evaluated(tensor: Any, most: int = _MOST_UNSTORED, *, is_beside: bool = False) -> Any | None:
     """The elements of a tensor whose call waits, where `most` steps over few elements lead to them,
     as an array of its dtype, or a number of NumPy's; None where that is more, or a run is to be
-    seen. Nothing is stored.
+    seen. Nothing is stored. `is_beside` if a run is still to come for what else waits.
     """
     call: Call = tensor._call
     if not tensor._at_once or call.requires_grad or call.value is not None:
@@ -110,7 +110,7 @@ def evaluated(tensor: Any, most: int = _MOST_UNSTORED) -> Any | None:
         return None
     with _exclusive:
         # Unread calls would wait forever: once there are many, all of them run.
-        if pool.count > _MOST_WAITING and (alive := _many(pool)):
+        if pool.count > _MOST_WAITING and not is_beside and (alive := _many(pool)):
             run_on_host(tensor, call, alive)
             return None
         found = _of_leaves(call)

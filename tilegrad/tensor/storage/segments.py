@@ -208,7 +208,7 @@ def _run_for(tensor: Any, call: Call, compute: Compute) -> None:
     if below is None:
         pool.expand()
         # A value that grows is memory from now on, so that the next step can be a segment.
-        growing = [each.handle() for each in (*pool.together, *found.states, *found.joins)]
+        growing = [each.handle() for each in (*pool.together, *found.going_on(call))]
         compute([tensor, *[each for each in growing if each is not None and each is not tensor]])
     else:
         try:

@@ -169,8 +169,13 @@ class WaitingCalls:
 
     def roots(self, asked: Call) -> list[Call]:
         """The calls that a run for `asked` computes in any case."""
-        roots = [*self._needed(asked), *self.states]
-        return [*roots, *beside(self.joins, roots)]
+        return [*self._needed(asked), *self.going_on(asked)]
+
+    def going_on(self, asked: Call) -> list[Call]:
+        """The calls that a run for `asked` computes because they go on in the next step: states,
+        and what is lengthened and is not on the way.
+        """
+        return [*self.states, *beside(self.joins, [*self._needed(asked), *self.states])]
 
     def _needed(self, asked: Call) -> list[Call]:
         return [asked, *[call for call in self.writes if call is not asked], *self.losses]
