@@ -92,7 +92,7 @@ def stacked(tensors: Sequence[Any], dim: int) -> Any | None:
 
 def _indices(tensors: Sequence[Any], dim: int) -> Any | None:
     """Few integers or truth values along axis `dim`, where the host has them, or makes them in few
-    steps; None of others.
+    steps; otherwise None.
     """
     first = tensors[0]
     dtype, shape = first.dtype, first.shape
@@ -111,7 +111,7 @@ def _indices(tensors: Sequence[Any], dim: int) -> Any | None:
     if not 0 < nbytes <= _MOST_BYTES_OF_INDICES or device != "CPU" or not can_upload(device):
         return None
     arrays: list[Any] = []
-    # What waits is last, as a rule.
+    # A tensor that waits is last, as a rule.
     for each in reversed(tensors):
         found = _bits_of(each)
         if found is None:
@@ -129,7 +129,7 @@ def _indices(tensors: Sequence[Any], dim: int) -> Any | None:
 
     made = uploaded(first, numpy.concatenate(arrays, axis), dtype)
     if made is not None and any(goes_on(each._call) for each in tensors):
-        # What is made of it goes on to the next step as what it is made of did.
+        # The result goes on to the next step, as an operand did.
         made._call.is_state = True
     return made
 
@@ -161,7 +161,7 @@ def _end_step(tensors: Sequence[Any]) -> None:
 
 def _is_there(call: Call) -> bool:
     """Whether the value of a call is computed, or it is a view of one that is: keys of a first step
-    that were joined to nothing are a slice of what that step made.
+    that were joined to nothing are a slice of a tensor of that step.
     """
     each: Any = call
     while each.__class__ is Call and not is_computed(each):

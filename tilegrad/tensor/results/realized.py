@@ -152,7 +152,7 @@ class Realized(Attention):
         return self._like(memory.owned(self.uop, self.device))
 
     def _copied_indices(self) -> Self | None:
-        """A copy at once of few integers or truth values in memory; None of others. They are
+        """A copy at once of few integers or truth values in memory; None otherwise. They are
         positions rather than data, so the steps of a loop have them as memory from the first on.
         """
         if not self._at_once or self.dtype.is_float or self._requires_grad or self._symbols:
@@ -416,7 +416,7 @@ class Realized(Attention):
             number = element_of(self)
             if number is not None:
                 return number
-            # What was computed on the way to the element may be memory, and have no call.
+            # The read above may have computed this tensor: then it is memory and has no call.
             if self._call is not None:
                 number = segments.read(self, realize_all, engine.read_number)
                 if number is not None:
