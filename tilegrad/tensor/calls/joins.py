@@ -24,7 +24,7 @@ from tilegrad.tensor.handle.core import device_of
 from tilegrad.tensor.handle.waiting import Call, this_thread
 from tilegrad.tensor.storage.host_constants import constant_elements
 from tilegrad.tensor.storage.host_readable import known_elements
-from tilegrad.tensor.storage.segments import stands_on_memory
+from tilegrad.tensor.storage.segment_take import stands_on_memory
 from tilegrad.tensor.storage.signatures import is_computed
 
 __all__ = ["catted", "stacked"]
