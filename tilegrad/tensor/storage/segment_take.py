@@ -111,12 +111,16 @@ def take_lines(writer: FlatCode, segment: Segment, found: WaitingCalls) -> None:
 def _end_ways(writer: FlatCode, segment: Segment, found: WaitingCalls) -> None:
     """Let what still waits have the memory of what no gradient of it goes to."""
     computed = {found.calls[each.call] for each in segment.outcomes}
+    numbers = {call: number for number, call in enumerate(found.calls)}
     for call in waiting_on(found.alive, computed):
+        if call not in numbers:
+            # It is below a leaf that was computed as a node.
+            continue
         flowing = call.template.flowing(call.slot)
         inputs = enumerate(call.inputs or ())
         if any(each.__class__ is Call and at not in flowing for at, each in inputs):
             ended = writer.name(end_way)
-            writer.lines.append(f"{ended}(c{found.calls.index(call)})")
+            writer.lines.append(f"{ended}(c{numbers[call]})")
 
 
 def _has_graph(call: Call) -> bool:
