@@ -134,6 +134,7 @@ BOUNDED = {
     "tensor/calls/number_tables.py _alive": "weak: the nodes that are alive",
     "tensor/calls/number_tables.py _leaves": "weak: the nodes that are alive",
     "tensor/calls/uploads.py _dtypes": "dtypes",
+    "tensor/storage/failed_runs.py _failed": "weak: the calls that are alive",
     "tensor/storage/past.py _names": "weak: the nodes that are alive",
     "tensor/storage/host_readable.py _looked": "weak: the memory that is alive",
     "tensor/handle/device.py _names": "_MOST",

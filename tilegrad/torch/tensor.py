@@ -199,18 +199,22 @@ class Tensor(  # type: ignore[misc]
             raise TypeError(f"Variable data has to be a tensor, but got {shown}")
         if same_storage(self, value) and self.shape == value.shape:
             return
-        wanted, is_leaf, old = self._requires_grad, self._is_leaf, self.uop
+        wanted, is_leaf = self._requires_grad, self._is_leaf
+        if not wanted:
+            self.replace(as_ours(value).detach())
+            ours.Tensor.requires_grad.__set__(self, wanted)  # type: ignore[attr-defined]
+            return
+        old = self.uop
         earlier = (*self._earlier_references(), weakref.ref(old))
         self._requires_grad = None
         self.replace(as_ours(value).detach())
-        if wanted and not is_leaf and value.shape == old.shape:
+        if not is_leaf and value.shape == old.shape:
             # A tensor that was computed keeps its gradient.
             self.uop = unrecorded(self.uop, lambda gradient: gradient, old)
             self._requires_grad, self._is_leaf = True, False
             return
         ours.Tensor.requires_grad.__set__(self, wanted)  # type: ignore[attr-defined]
-        if wanted:
-            self._previous = earlier
+        self._previous = earlier
 
     # where values come out
 

@@ -96,9 +96,9 @@ class Below:
         # Calls that a gradient may reach. The last comes first, so all users of a call are known.
         flowing: set[Input] = {loss}
         found: set[Call] = {loss}
-        last = [(-loss.serial, loss)]
+        last = [(-loss.serial, 0, loss)]
         while last:
-            call = heappop(last)[1]
+            call = heappop(last)[2]
             if call is not loss and call.value is not None:
                 if not (call in flowing and call.requires_grad) or call.inputs is None:
                     # It is read as memory.
@@ -122,7 +122,8 @@ class Below:
             for each in inputs:
                 if each.__class__ is Call and each not in found and not ends(each):
                     found.add(each)
-                    heappush(last, (-each.serial, each))
+                    # A call and the copy that has its memory alone are of one time.
+                    heappush(last, (-each.serial, len(found), each))
         calls.reverse()
         self.calls = calls
         return flowing

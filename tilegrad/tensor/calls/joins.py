@@ -29,7 +29,7 @@ from tilegrad.tensor.storage.host_constants import constant_elements
 from tilegrad.tensor.storage.host_graphs import computed_elements
 from tilegrad.tensor.storage.host_readable import known_elements
 from tilegrad.tensor.storage.memory import needs_no_run
-from tilegrad.tensor.storage.segments import stands_on_memory
+from tilegrad.tensor.storage.segment_take import stands_on_memory
 from tilegrad.tensor.storage.signatures import is_computed
 from tilegrad.tensor.storage.unread_states import goes_on
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from tilegrad.tensor.calls.arguments import records_gradients
 from tilegrad.tensor.handle.core import Core
-from tilegrad.tensor.storage.segments import stands_on_memory
+from tilegrad.tensor.storage.segment_take import stands_on_memory
 
 __all__ = ["Positions"]
 

@@ -35,15 +35,15 @@ Given = Callable[[Below, Backward, Any], list[tuple[Any, Any]]]
 def stops_below(loss: Call) -> set[Call]:
     """The calls below a loss at which its gradient stops."""
     found: set[Call] = set()
-    flowing, met, last = {loss}, {loss}, [(-loss.serial, loss)]
+    flowing, met, last = {loss}, {loss}, [(-loss.serial, 0, loss)]
 
     def meet(call: Any) -> None:
         if call.__class__ is Call and call not in met and not ends(call):
             met.add(call)
-            heappush(last, (-call.serial, call))
+            heappush(last, (-call.serial, len(met), call))
 
     while last:
-        call = heappop(last)[1]
+        call = heappop(last)[2]
         stop = call.stop
         if stop is not None and call.requires_grad:
             found.add(call)
@@ -110,7 +110,7 @@ class Descent:
         self._leaves: dict[int, tuple[Any, Any]] = {}
         self._totals: dict[Call, Any] = {}
         self._legs: list[_Leg] = []
-        self._open: list[tuple[int, Call]] = []
+        self._open: list[tuple[int, int, Call]] = []
         self._reached: set[Call] = set()
         self.is_plain = True
         if loss in self._stops:
@@ -119,7 +119,7 @@ class Descent:
         else:
             self._find(_Leg(loss), first)
         while self._open and self.is_plain:
-            self._plan(heappop(self._open)[1])
+            self._plan(heappop(self._open)[2])
 
     def _plan(self, root: Call) -> None:
         """Find what comes below a stop."""
@@ -169,7 +169,7 @@ class Descent:
     def _reach(self, call: Any) -> None:
         if call not in self._reached:
             self._reached.add(call)
-            heappush(self._open, (-call.serial, call))
+            heappush(self._open, (-call.serial, len(self._reached), call))
 
     def run(self) -> None:
         """Call the hooks, and let each leaf have its gradient."""

@@ -8,7 +8,7 @@ from tilegrad.base.dtype import DType
 from tilegrad.ir.graph_templates import Template
 from tilegrad.ir.uop import UOp
 from tilegrad.tensor.handle.kinds import kind_of
-from tilegrad.tensor.handle.living import Handle, enter, leave
+from tilegrad.tensor.handle.living import Handle, Some, enter, leave
 from tilegrad.tensor.handle.size_arguments import NO_VARIABLES
 from tilegrad.tensor.handle.waiting import (
     MOST_NODES,
@@ -21,11 +21,13 @@ from tilegrad.tensor.handle.waiting import (
     this_thread,
 )
 
-__all__ = ["exchange", "postpone", "stands_on_memory"]
+__all__ = ["become", "exchange", "postpone", "stands_on_memory"]
 
 
 # For a tensor that is memory and was computed by no call.
 _MEMORY = Template([], [], (0,), 1, is_view=False)
+# Of a call whose tensor is another value by now: that of a tensor that is gone.
+_NOBODYS = Handle(Some())
 
 
 def exchange(first: Any, second: Any) -> None:
@@ -45,6 +47,29 @@ def exchange(first: Any, second: Any) -> None:
             this_thread.pool.computed.append(call.handle)
         tensor._symbols, tensor._requires_grad, tensor._is_shared, tensor._alias = rest
         tensor._previous = ()
+
+
+def become(tensor: Any, other: Any) -> bool:
+    """Let `tensor` be what `other`, whose call waits and which nobody looks at from now on, is;
+    False, and nothing is done, where its nodes have to be made. Whether it requires a gradient is
+    as before.
+    """
+    call, before, pool = other._call, tensor._call, this_thread.pool
+    if call is None or call.handle not in pool.waiting or call.is_write:
+        return False
+    if before is not None and (before.pool is not pool or before.is_write):
+        return False
+    requires_grad = tensor._requires_grad
+    _taken_out(tensor)
+    if before is not None:
+        # No gradient goes to this tensor by way of what it was.
+        before.handle = _NOBODYS
+    _, _, _, (_, _, is_shared, alias) = _taken_out(other)
+    tensor.device = other.device
+    _wait(tensor, call, pool)
+    tensor._symbols, tensor._requires_grad = NO_VARIABLES, requires_grad
+    tensor._is_shared, tensor._alias, tensor._previous = is_shared, alias, ()
+    return True
 
 
 def _taken_out(tensor: Any) -> tuple[Any, UOp | None, bool, tuple[Any, ...]]:

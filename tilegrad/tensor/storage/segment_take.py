@@ -1,5 +1,5 @@
 """The second half of the code that is written for a segment (`segment_code`): its run, and what
-each call has after it. The lines do what `segments._run` and `segments._take` do by loops:
+each call has after it. The lines do what `segments._run_segment` and `segments._take` do by loops:
 
     outputs = ready.run([b0.buffer if b0.__class__ is Value else buffer_of(b0)], k7)
     v0 = blank(Value); v0.buffer = outputs[0]; ...
@@ -32,14 +32,17 @@ from tilegrad.tensor.handle.waiting import (
     become_memory,
     expand,
     settle_alias,
+    this_thread,
 )
 from tilegrad.tensor.storage import past, running
+from tilegrad.tensor.storage.ended_ways import end_way, waiting_on
+from tilegrad.tensor.storage.memory import needs_no_run
 from tilegrad.tensor.storage.noted_runs import Outcome, Segment
 from tilegrad.tensor.storage.signatures import WaitingCalls
 
 __all__ = [
     "copied", "give_back", "guards_of", "is_leaf", "is_plain", "stand_on_memory",
-    "take_lines", "value_for",
+    "stands_on_memory", "take_lines", "value_for",
 ]  # fmt: skip
 
 
@@ -101,7 +104,23 @@ def take_lines(writer: FlatCode, segment: Segment, found: WaitingCalls) -> None:
     if last:
         add(f"if generation >= {running.MOST_GENERATIONS}:")
         add(f"    {'; '.join([f'give_back(c{number})' for number in last])}")
+    _end_ways(writer, segment, found)
     add("return True")
+
+
+def _end_ways(writer: FlatCode, segment: Segment, found: WaitingCalls) -> None:
+    """Let what still waits have the memory of what no gradient of it goes to."""
+    computed = {found.calls[each.call] for each in segment.outcomes}
+    numbers = {call: number for number, call in enumerate(found.calls)}
+    for call in waiting_on(found.alive, computed):
+        if call not in numbers:
+            # It is below a leaf that was computed as a node.
+            continue
+        flowing = call.template.flowing(call.slot)
+        inputs = enumerate(call.inputs or ())
+        if any(each.__class__ is Call and at not in flowing for at, each in inputs):
+            ended = writer.name(end_way)
+            writer.lines.append(f"{ended}(c{numbers[call]})")
 
 
 def _has_graph(call: Call) -> bool:
@@ -260,3 +279,29 @@ def copied(value: Value) -> Value:
     own = Device[buffer.allocator.device].buffer(buffer.size, buffer.dtype)
     own.copy_in(buffer.copy_out())
     return Value(own)
+
+
+def stands_on_memory(tensor: Any) -> bool:
+    """Whether a tensor is a view of memory, here or at the host, and needs no run. A computed one
+    that no gradient can be asked for is one from now on.
+    """
+    call: Call | None = tensor._call
+    if call is None:
+        return needs_no_run(tensor._node)
+    if call.requires_grad or call.pool is not this_thread.pool:
+        return False
+    if call.value is None:
+        return _is_view_of_memory(call)
+    with engine.exclusive():
+        if tensor._call is call:
+            stand_on_memory(tensor, call, call.value.node(call.moves))
+    return tensor._call is None
+
+
+def _is_view_of_memory(call: Call) -> bool:
+    """Whether a call that waits moves what is in memory."""
+    inputs = call.inputs
+    if inputs is None or len(inputs) != 1 or not call.template.is_view_at(call.slot):
+        return False
+    (below,) = inputs
+    return isinstance(below, UOp) and needs_no_run(below)

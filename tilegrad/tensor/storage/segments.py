@@ -35,8 +35,10 @@ from tilegrad.runtime.buffer import Buffer
 from tilegrad.tensor.handle.tracing import transforms
 from tilegrad.tensor.handle.waiting import Call, Value, settle_alias, this_thread
 from tilegrad.tensor.storage import past, running
+from tilegrad.tensor.storage.ended_ways import end_ways
+from tilegrad.tensor.storage.failed_runs import left_of, note_failure
 from tilegrad.tensor.storage.host_runs import run_on_host
-from tilegrad.tensor.storage.memory import base_of, needs_no_run
+from tilegrad.tensor.storage.memory import base_of
 from tilegrad.tensor.storage.noted_runs import (
     Computed,
     PlainNodes,
@@ -115,8 +117,7 @@ def settle(tensor: Any, compute: Compute) -> bool:
         return False
     with _exclusive:
         if call.value is None:
-            _run_for(tensor, call, compute)
-            call.pool.has_run()
+            _run(tensor, call, compute)
         if call.value is not None and tensor._call is call:
             stand_on_memory(tensor, call, call.value.node(call.moves))
     return True
@@ -136,8 +137,7 @@ def read(
         call.pool.reads += 1
     with _exclusive:
         if call.value is None:
-            _run_for(tensor, call, compute)
-            call.pool.has_run()
+            _run(tensor, call, compute)
         value = call.value
         if value is None or tensor._call is not call:
             return None
@@ -168,13 +168,23 @@ def may_run(tensor: Any, call: Call) -> bool:
     return False
 
 
-def _run_for(tensor: Any, call: Call, compute: Compute) -> None:
+def _run(tensor: Any, call: Call, compute: Compute) -> None:
     """Run what a tensor whose call waits needs."""
-    pool = call.pool
     if call.node is not None and is_computed(call):
         compute([tensor])
-        return
-    alive = waiting_calls(pool)
+    else:
+        alive = left_of(waiting_calls(call.pool), call)
+        try:
+            _run_for(alive, tensor, call, compute)
+        except Exception as error:
+            note_failure(error, [call, *WaitingCalls(alive or [call], call).roots(call)])
+            raise
+    call.pool.has_run()
+
+
+def _run_for(alive: list[Call], tensor: Any, call: Call, compute: Compute) -> None:
+    """Run what a call needs, one of those `alive` unless its tensor has another value by now."""
+    pool = call.pool
     if call not in alive:
         pool.expand()
         compute([tensor])
@@ -244,7 +254,7 @@ def _run_written(alive: list[Call], tensor: Any, asked: Call) -> bool:
             if found is True:
                 return True
             if found:
-                return _run(segment, *found, tensor, asked)
+                return _run_segment(segment, *found, tensor, asked)
     return False
 
 
@@ -283,7 +293,7 @@ def _run_known(found: WaitingCalls, tensor: Any, asked: Call) -> bool:
             _known.put(found.key, [segment, *[each for each in segments if each is not segment]])
         if segment.comes_again is None:
             _write(segment, found, asked)
-        return _run(segment, found, bases, copies, values, tensor, asked)
+        return _run_segment(segment, found, bases, copies, values, tensor, asked)
     return False
 
 
@@ -296,7 +306,7 @@ def _run_sized(found: WaitingCalls, tensor: Any, asked: Call) -> bool:
         below = sized.bases_of(found.leaves)
         if below is not None:
             _write(sized.segment, found, asked, sized.values_of)
-            return _run(sized.segment, found, *below, tensor, asked)
+            return _run_segment(sized.segment, found, *below, tensor, asked)
     return False
 
 
@@ -359,7 +369,7 @@ def _note_sizes(
     _sizes.put(found.key, (sizes, failures))
 
 
-def _run(
+def _run_segment(
     segment: Segment,
     found: WaitingCalls,
     bases: list[Base],
@@ -472,29 +482,4 @@ def _take(
             call = calls[number]
             if is_lasting and not (call.requires_grad or call.is_write):
                 give_back(call)
-
-
-def stands_on_memory(tensor: Any) -> bool:
-    """Whether a tensor is a view of memory, here or at the host, and needs no run. A computed one
-    that no gradient can be asked for is one from now on.
-    """
-    call: Call | None = tensor._call
-    if call is None:
-        return needs_no_run(tensor._node)
-    if call.requires_grad or call.pool is not this_thread.pool:
-        return False
-    if call.value is None:
-        return _is_view_of_memory(call)
-    with _exclusive:
-        if tensor._call is call:
-            stand_on_memory(tensor, call, call.value.node(call.moves))
-    return tensor._call is None
-
-
-def _is_view_of_memory(call: Call) -> bool:
-    """Whether a call that waits moves what is in memory."""
-    inputs = call.inputs
-    if inputs is None or len(inputs) != 1 or not call.template.is_view_at(call.slot):
-        return False
-    (below,) = inputs
-    return isinstance(below, UOp) and needs_no_run(below)
+    end_ways(found.alive)

@@ -44,6 +44,7 @@ from tilegrad.tensor.handle.threads import is_only_thread
 from tilegrad.tensor.handle.tracing import transforms
 from tilegrad.tensor.handle.waiting import Call, Input, Moves, Pool, Value, this_thread
 from tilegrad.tensor.storage import running
+from tilegrad.tensor.storage.failed_runs import has_failed
 from tilegrad.tensor.storage.memory import (
     base_of,
     elements,
@@ -432,8 +433,8 @@ def run_with(asked: Sequence[Any]) -> list[Any]:
     """
     if not postpones_calls():
         return []
-    calls = waiting_calls(this_thread.pool)
-    found = [each for call in calls if call.is_write and (each := call.handle()) is not None]
+    calls = [call for call in waiting_calls(this_thread.pool) if call.is_write]
+    found = [each for call in calls if (each := call.handle()) is not None and not has_failed(call)]
     writes = set(map(id, found))
     if any(id(each) in writes for each in asked):
         for each in this_thread.pool.losses:

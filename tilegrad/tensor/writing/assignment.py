@@ -14,6 +14,7 @@ from tilegrad.engine.realize.realize import exclusive
 from tilegrad.grad.regions import unrecorded, without_outputs
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp
+from tilegrad.tensor.calls.postponed import alias
 from tilegrad.tensor.composed.solutions import Algebra
 from tilegrad.tensor.handle.aliases import (
     Look,
@@ -28,6 +29,7 @@ from tilegrad.tensor.handle.aliases import (
 from tilegrad.tensor.handle.core import Core, check_devices, compute, describe, live
 from tilegrad.tensor.handle.leaf_copies import of_leaf
 from tilegrad.tensor.handle.living import ends, owners
+from tilegrad.tensor.handle.replaced import become
 from tilegrad.tensor.handle.size_arguments import here, is_one, merge, same_shape, show_shape
 from tilegrad.tensor.handle.tracing import is_open
 from tilegrad.tensor.indexing.keys import has_tensor
@@ -71,6 +73,9 @@ class Assignment(Algebra):
         >>> x.replace(Tensor([3, 4])).tolist()
         [3, 4]
         """
+        same = alias(other)
+        if same is not None and become(self, same):
+            return self
         storage, path = shared(other)
         self.uop, self.device, self._variables = other.uop, other.device, other._variables
         self._previous, self._is_shared, self._alias = (), other._is_shared, (storage, path)
