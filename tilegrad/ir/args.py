@@ -152,12 +152,14 @@ class KernelInfo:
 class TileMap:
     """A matrix in global memory; one instruction copies a box of it (COPY_TILE). Of each dimension,
     the one along the rows first: its size, how many elements lie between neighbours along it, and
-    the elements of the box.
+    the elements of the box. The box comes to the shared memory of that many blocks, a cluster of
+    neighbours along the first axis of the launch.
     """
 
     sizes: tuple[int, ...]
     strides: tuple[int, ...]
     box: tuple[int, ...]
+    blocks: int = 1
 
     @property
     def last(self) -> int:
