@@ -45,7 +45,7 @@ nightly = pytest.mark.nightly
 has_tools = pytest.mark.skipif(not PTXAS or not NVDISASM, reason="pip install tilegrad[test]")
 ALONE = replace(TARGET, has_clusters=False)
 # Two blocks of 128 rows, which have the columns in common; four and eight tiles of each operand.
-TWICE, LONG = (256, 64, 256), (256, 64, 512)
+TWICE, LONG = (256, 128, 256), (256, 128, 512)
 
 
 def copies(found: list[UOp]) -> list[TileMap]:
@@ -74,8 +74,10 @@ def test_neighbours_share_the_operand_that_both_read(
     assert arrivals == [node.arg for node in alone if node.op is Ops.ARRIVE]
 
 
-@pytest.mark.parametrize("sizes", [(128, 64, 256), (384, 64, 256)], ids=["one block", "three"])
-def test_an_odd_number_of_blocks_shares_nothing(
+@pytest.mark.parametrize(
+    "sizes", [(128, 128, 256), (384, 128, 256), (256, 64, 256)], ids=["one block", "three", "less"]
+)
+def test_an_odd_number_of_blocks_and_the_smaller_operand_share_nothing(
     sizes: tuple[int, int, int], few_blocks: None
 ) -> None:
     assert {each.blocks for each in copies(program(product(*sizes), None, TARGET))} == {1}
@@ -104,7 +106,7 @@ def test_a_program_with_clusters_is_text_that_parses_back(few_blocks: None) -> N
     [
         (TWICE, (False, False)),
         pytest.param(TWICE, (True, True), marks=nightly),
-        pytest.param((512, 64, 256), (False, True), marks=nightly),
+        pytest.param((512, 128, 256), (False, True), marks=nightly),
         pytest.param(LONG, (False, False), marks=nightly),
     ],
 )
@@ -124,9 +126,9 @@ VALUES: dict[str, tuple[Any, tuple[tuple[int, ...], ...]]] = {
     "plain": (lambda a, b: a @ b, ((256, 256), (256, 128))),
     "transposed": (lambda a, b: a.T @ b.T, ((256, 256), (128, 256))),
     "padded": (lambda a, b: a @ b, ((248, 248), (248, 248))),
-    "one matrix for a batch": (lambda a, b: a @ b, ((2, 128, 128), (128, 64))),
+    "one matrix for a batch": (lambda a, b: a @ b, ((2, 128, 128), (128, 128))),
     "several rows of blocks": (lambda a, b: a @ b.T, ((512, 192), (256, 192))),
-    "computed on one side": (lambda a, b: (a * a) @ b, ((256, 128), (128, 64))),
+    "computed on one side": (lambda a, b: (a * a) @ b, ((256, 128), (128, 128))),
 }
 USUAL = ("plain", "padded")
 
