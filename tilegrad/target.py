@@ -221,6 +221,7 @@ class Target:
             go on (COPY_ASYNC).
         has_tile_copies: whether a lane may copy a box of a matrix from global to shared memory and
             go on (COPY_TILE), in rows whose vectors are swizzled as matrix units read them.
+        has_clusters: whether such a copy may go to two blocks, and these meet at barriers.
         tile_counts: tiles of an operand that such copies may fill ahead of their use, more than
             two, the most first.
         has_mask: whether vector loads and stores take a gate per lane.
@@ -270,6 +271,7 @@ class Target:
     has_fragments: bool = False
     has_async_copies: bool = False
     has_tile_copies: bool = False
+    has_clusters: bool = False
     tile_counts: tuple[int, ...] = ()
     has_mask: bool = False
     has_scatter: bool = False

@@ -41,7 +41,9 @@ class FakeCUDA(FakeDriver):
         self.modules[made] = {name: entry}
         return OK, made
 
-    def _launch(self, function: int, grid: Any, block: Any, pointers: int, asked: int) -> None:
+    def _launch(
+        self, function: int, grid: Any, block: Any, pointers: int, asked: int, together: int = 1
+    ) -> None:
         assert asked <= self.asked.get(function, 0), "a launch asks for no more than was allowed"
         wanted = self.functions[function][1].asks
         assert bool(asked) == wanted, (

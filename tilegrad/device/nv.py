@@ -31,7 +31,8 @@ __all__ = ["backend", "find_device", "heading_of", "nv_target", "opened", "relea
 
 _DEFAULT_ARCH = "sm_80"
 _LEAST = 75
-# The first compute capability that copies tiles by tensor maps (PTX ISA, "cp.async.bulk.tensor").
+# The first compute capability that copies tiles by tensor maps, to several blocks of a cluster too
+# (PTX ISA, "cp.async.bulk.tensor").
 _TILES = 90
 # Ops that PTX has only as approximations, which miss the published bounds, or not at all.
 _APPROXIMATE = frozenset({Ops.EXP, Ops.EXP2, Ops.LOG2, Ops.SIN, Ops.COS, Ops.FMOD})
@@ -66,6 +67,7 @@ def nv_target(arch: str) -> Target:
         found,
         name="NV",
         has_tile_copies=_number(arch) >= _TILES,
+        has_clusters=_number(arch) >= _TILES,
         missing=found.missing | _APPROXIMATE,
         matrix_units=(*found.matrix_units, *nvidia_units(arch)),
     )
@@ -85,12 +87,13 @@ def asked_bytes(program: Sequence[UOp]) -> int:
 
 def heading_of(function: str, program: Sequence[UOp]) -> str:
     """The line above a kernel's code that says what a launch passes."""
-    from tilegrad.render.tile_maps import map_text, maps_of
+    from tilegrad.render.tile_maps import blocks_together, map_text, maps_of
 
     slots = sorted(node.arg for node in program if node.op is Ops.DEFINE_GLOBAL)
     variables = sum(node.op is Ops.DEFINE_VAR for node in program)
     maps = [map_text(source.arg, _itemsize(source), matrix) for source, matrix in maps_of(program)]
-    return heading(function, slots, variables, block_of(program), asked_bytes(program), maps)
+    asked, together = asked_bytes(program), blocks_together(program)
+    return heading(function, slots, variables, block_of(program), asked, maps, together)
 
 
 def _itemsize(memory: UOp) -> int:

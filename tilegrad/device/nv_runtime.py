@@ -8,6 +8,7 @@ travels. Several launches that come again and again become a CUDA graph.
 from __future__ import annotations
 
 import ctypes
+import functools
 import os
 import threading
 import weakref
@@ -18,6 +19,7 @@ from tilegrad.base.config import config
 from tilegrad.base.errors import CompileError, DeviceError, OutOfMemoryError
 from tilegrad.base.failed import write_failed
 from tilegrad.base.forks import held_at_fork
+from tilegrad.device.nv_clusters import launch, set_node
 from tilegrad.device.nv_driver import Driver
 from tilegrad.device.nv_tensor_maps import Room, TensorMap, TensorMaps
 from tilegrad.runtime.protocol import Dims, Runtime
@@ -41,13 +43,16 @@ def heading(
     block: Dims,
     asked: int = 0,
     maps: Sequence[str] = (),
+    together: int = 1,
 ) -> str:
     """The line above a kernel's code: which memory a launch passes, how many integers, the lanes of
-    a block, the bytes of shared memory that a launch asks for, and tensor maps, if there are any.
+    a block, the bytes of shared memory that a launch asks for, tensor maps, and the blocks of a
+    cluster, if there are any.
     """
     sizes = " ".join(map(str, block))
     rest = f" | {asked}" if asked or maps else ""
     rest += f" | {' '.join(maps)}" if maps else ""
+    rest += f" | {together}" if together > 1 else ""
     return f"// {function}: {' '.join(map(str, slots))} | {variables} | {sizes}{rest}"
 
 
@@ -64,6 +69,8 @@ class NVProgram:
         self.asked = int(rest[0]) if rest else 0
         texts = rest[1].split() if len(rest) > 1 else []
         self.maps = TensorMaps(tuple(map(TensorMap.read, texts)), name)
+        # Blocks of a cluster.
+        self.together = int(rest[2]) if len(rest) > 2 else 1
         # Which of the memory that a launch passes each map is of.
         self._mapped = [self.slots.index(each.slot) for each in self.maps.maps]
         self.lock = held_at_fork(threading.Lock(), 81)
@@ -327,12 +334,12 @@ class NVRuntime(Runtime):
     def _start(self, program: NVProgram, numbers: Sequence[int], blocks: Dims, lanes: Dims) -> None:
         with program.lock:
             program.set(program.arguments, numbers, self.driver)
-            arguments = (
-                program.function, *blocks, *lanes, program.asked,
-                self.stream, program.arguments.address, 0,
-            )  # fmt: skip
+            rest = program.asked, self.stream, program.arguments.address
+            start = functools.partial(
+                launch, self.driver, program.function, (*blocks, *lanes), rest, program.together
+            )
             try:
-                self.with_room(lambda: self.driver.call("cuLaunchKernel", *arguments))
+                self.with_room(start)
             except OutOfMemoryError:
                 raise
             except DeviceError as error:
@@ -404,6 +411,7 @@ class _Sequence:
                 program.set(arguments, own, driver)
                 parameters = self._parameters(driver, program, blocks, arguments)
                 node = driver.call("cuGraphAddKernelNode", graph, before, len(before), parameters)
+                set_node(driver, node, program.together)
                 self._nodes.append((node, parameters, arguments, own))
                 before = [node]
             self._exec = self.runtime.with_room(lambda: driver.call("cuGraphInstantiate", graph, 0))

@@ -152,12 +152,14 @@ class KernelInfo:
 class TileMap:
     """A matrix in global memory; one instruction copies a box of it (COPY_TILE). Each dimension,
     the one along the rows first, has a size, a stride in elements, and a number of elements in the
-    box.
+    box. The box comes to the shared memory of a cluster of blocks, neighbours along the first axis
+    of the launch.
     """
 
     sizes: tuple[int, ...]
     strides: tuple[int, ...]
     box: tuple[int, ...]
+    blocks: int = 1
 
     @property
     def last(self) -> int:

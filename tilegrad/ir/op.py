@@ -416,7 +416,8 @@ class Ops(Members):
         "box of a matrix in global memory, `arg` of which (a TileMap) begins at `coordinates`, to "
         "shared memory from `index` on, if the gate is open. What lies outside of the matrix is 0. "
         "Its bytes count for barrier `number`; nobody may touch the elements before the phase has "
-        "ended.",
+        "ended. Where `arg` says several blocks, those of a cluster, it comes to the same place in "
+        "each of them, and counts for the same barrier of each.",
         Stage.CODE,
     )
     ARRIVE = op(

@@ -119,6 +119,7 @@ class _Kernel:
                 ",\n".join(parameters),
                 ")",
                 f".maxntid {lanes}, 1, 1",
+                *self.tiles.directives(),
                 "{",
                 *code.registers(),
                 *self.arrays,
@@ -340,7 +341,7 @@ class _Kernel:
             return
         if self.memory.swizzled & self.memory.filled:
             self.code.emit("fence.proxy.async.shared::cta")
-        self.code.emit("bar.sync 0")
+        self.tiles.meet()
         self.tensor.meets()
 
     # loops

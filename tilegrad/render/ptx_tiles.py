@@ -7,6 +7,11 @@ vectors of its rows as matrix units read them. A barrier (`mbarrier`) is a word 
 memory: one lane makes it for one arrival a phase, behind `fence.proxy.async`, as copies count their
 bytes by another way than lanes reach memory. They need no fence to be seen by lanes that have
 waited for the phase, nor to write what units have read that were waited for.
+
+A copy for a cluster of blocks goes to the same place in the shared memory of each, and counts for
+the same barrier of each (`.multicast::cluster`). Its blocks meet behind the making of the barriers,
+so that none copies to one that has not begun (PTX ISA, "barrier.cluster" and "fence"), and at every
+barrier of the kernel.
 """
 
 from __future__ import annotations
@@ -19,7 +24,7 @@ from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp
 from tilegrad.render.ptx_code import Code, kind_of, root
 from tilegrad.render.ptx_memory import PTXMemory
-from tilegrad.render.tile_maps import maps_of
+from tilegrad.render.tile_maps import blocks_together, maps_of
 
 __all__ = ["TileCopies"]
 
@@ -35,6 +40,7 @@ class TileCopies:
     def __init__(self, code: Code, memory: PTXMemory, program: Sequence[UOp]):
         self.code, self.memory = code, memory
         self.maps = maps_of(program)
+        self.together = blocks_together(program)
         self.barriers = {root(node.src[0]) for node in program if node.op is Ops.ARRIVE}
         self._registers: dict[tuple[UOp, TileMap], str] = {}
         # Pending lines of the elected lane, and the predicate under which it runs them.
@@ -64,7 +70,26 @@ class TileCopies:
             at = f"[{base}+{number * _BARRIER_BYTES}]" if number else f"[{base}]"
             code.emit(f"@{is_first} mbarrier.init.shared::cta.b64 {at}, 1")
         code.emit("fence.proxy.async.shared::cta")
-        code.emit("bar.sync 0")
+        if self.together > 1:
+            code.emit("fence.mbarrier_init.release.cluster")
+        self.meet()
+
+    def meet(self) -> None:
+        """A barrier of the block, or of all blocks of the cluster: what lanes have stored is there
+        behind it. Where they store nothing before the end, units have read what they should as
+        lanes arrive, and a fence would order nothing.
+        """
+        if self.together > 1:
+            stores = any(memory.op is Ops.DEFINE_LOCAL for memory in self.memory.filled)
+            order = "release" if stores else "relaxed"
+            self.code.emit(f"barrier.cluster.arrive.{order}.aligned")
+            self.code.emit("barrier.cluster.wait.acquire.aligned")
+        else:
+            self.code.emit("bar.sync 0")
+
+    def directives(self) -> list[str]:
+        """The blocks of a cluster."""
+        return [f".reqnctapercluster {self.together}, 1, 1"] if self.together > 1 else []
 
     def elect(self, node: UOp) -> str:
         """Whether this is the lane of the first warp that is elected: `ptxas` knows then that one
@@ -103,7 +128,12 @@ class TileCopies:
         where = ", ".join(map(self._position, coordinates))
         kind = f"{len(coordinates)}d.shared::cluster.global.mbarrier::complete_tx::bytes"
         origin = f"[{self._registers[source, node.arg]}, {{{where}}}]"
-        self._lines.append(f"cp.async.bulk.tensor.{kind} {to}, {origin}, {barrier}")
+        mask = ""
+        if node.arg.blocks > 1:
+            # To all blocks of the cluster.
+            kind += ".multicast::cluster"
+            mask = f", {(1 << node.arg.blocks) - 1}"
+        self._lines.append(f"cp.async.bulk.tensor.{kind} {to}, {origin}, {barrier}{mask}")
 
     def _position(self, node: UOp) -> str:
         """A coordinate, which has 32 bits."""

@@ -36,7 +36,7 @@ from tilegrad.render.python_values import (
     variable_name,
     widened,
 )
-from tilegrad.render.tile_maps import maps_of
+from tilegrad.render.tile_maps import blocks_together, maps_of
 from tilegrad.target import MatrixUnit
 
 __all__ = ["render_python"]
@@ -80,6 +80,7 @@ class _Writer:
         self.of_copies = {load for load in copied if load in inside}
         self.barriers = {self.root(node.src[0]) for node in self.nodes(Ops.ARRIVE)}
         self.maps = [matrix for _, matrix in maps_of(program)]
+        self.blocks = blocks_together(program)
         self.meets = False
         # How many lanes exchange values among themselves.
         self.group = 1
@@ -126,6 +127,7 @@ class _Writer:
             f"POSITIONS = {table([node.name for node in self.nodes(Ops.SPECIAL)])}",
             f"MEETS = {self.meets}",
             f"GROUP = {lanes}",
+            f"BLOCKS = {self.blocks}",
             f"OVERLAPS = {any(_overlaps(node) for node in self.nodes(Ops.SINK))}",
             f"MAPS = {table(self.maps)}",
             f"UNITS = {table([unit_text(unit) for unit in self.units], raw=True)}",
@@ -366,7 +368,8 @@ class _Writer:
         )
         box = f"{source}.read_box(MAPS[{self.maps.index(node.arg)}], ({', '.join(coordinates)},))"
         nbytes = math.prod(node.arg.box) * pointer_of(node.src[2]).base.nbytes
-        call = f"{array}.copy({number}, {memory}, {index}, {box}, {nbytes})"
+        way = "share" if node.arg.blocks > 1 else "copy"
+        call = f"{array}.{way}({number}, {memory}, {index}, {box}, {nbytes})"
         self.line(f"if {gate}: {call}")
         self.names[node] = ()
 
@@ -380,6 +383,10 @@ class _Writer:
 
     def wait_tile(self, node: UOp, name: str) -> None:
         array, number, parity = (self.lanes(each)[0] for each in node.src)
+        if self.blocks > 1:
+            # Lanes of other blocks copy too: all go on together, in no order.
+            self.meets = True
+            self.line(f"yield ~{name[1:]}")
         self.line(f"{array}.wait({number}, {parity})")
         self.names[node] = ()
 

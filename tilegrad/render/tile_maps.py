@@ -8,7 +8,14 @@ from tilegrad.ir.args import TileMap
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp
 
-__all__ = ["map_text", "maps_of"]
+__all__ = ["blocks_together", "map_text", "maps_of"]
+
+
+def blocks_together(program: Sequence[UOp]) -> int:
+    """The blocks of a cluster, neighbours along the first axis of the launch; 1 where blocks have
+    nothing to do with each other.
+    """
+    return max((node.arg.blocks for node in program if node.op is Ops.COPY_TILE), default=1)
 
 
 def maps_of(program: Sequence[UOp]) -> list[tuple[UOp, TileMap]]:

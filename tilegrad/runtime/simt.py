@@ -60,6 +60,7 @@ class SimtProgram:
         self.positions: tuple[str, ...] = facts["POSITIONS"]
         self.meets: bool = facts["MEETS"]
         self.group: int = facts["GROUP"]
+        self.together: int = facts["BLOCKS"]
         self.overlaps: bool = facts["OVERLAPS"]
         self.units: tuple[MatrixUnit, ...] = facts["UNITS"]
 
@@ -118,20 +119,45 @@ class SimtLaunch:
         self.global_size, self.local_size = _three(global_size), _three(local_size)
         self.lane_count = math.prod(self.local_size)
         self.names = program._namespace()
+        together = program.together
+        if self.global_size[0] % together:
+            raise InternalError(
+                f"{program.name}: clusters have {together} blocks", blocks=self.global_size
+            )
+        # The blocks that run, those of a cluster; the one of the lane that runs, and the lane's
+        # number among those of all of them.
+        self.blocks: list[Dims] = [(0, 0, 0)]
         self.block: Dims = (0, 0, 0)
         self.lane = 0
         self.start = 0
-        self.shared = [
-            TrackedMemory(f"shared{number}", [], size, None, self.lane_count, "block")
-            for number, _, size in program.shared
+        self.lanes_together = self.lane_count * together
+        self.shared = [self._shared_of_block() for _ in range(together)]
+        self.barriers = [
+            [CopyBarriers(f"shared{number}", size) for number, size in program.barriers]
+            for _ in range(together)
         ]
-        self.barriers = [CopyBarriers(f"shared{number}", size) for number, size in program.barriers]
-        self.tracked = list(self.shared)
+        for same in zip(*self.shared, strict=True):
+            for memory in same:
+                memory.peers = same
+        for peers in zip(*self.barriers, strict=True):
+            for barriers in peers:
+                barriers.peers = peers
+        self.tracked = [memory for arrays in self.shared for memory in arrays]
         opened = [self._open(memories, *row) for row in program.buffers]
-        bound: list[Any] = [*opened, *self.shared]
-        if watch is not None:
-            bound = [watch(self, memory) for memory in bound]
-        self.body = self.names["bind"](*bound, *self.barriers, *self._values(values))
+        numbers = self._values(values)
+        # What a lane runs, by the rank of its block in the cluster.
+        self.bodies = []
+        for arrays, own in zip(self.shared, self.barriers, strict=True):
+            bound: list[Any] = [*opened, *arrays]
+            if watch is not None:
+                bound = [watch(self, memory) for memory in bound]
+            self.bodies.append(self.names["bind"](*bound, *own, *numbers))
+
+    def _shared_of_block(self) -> list[TrackedMemory]:
+        return [
+            TrackedMemory(f"shared{number}", [], size, None, self.lanes_together, "block")
+            for number, _, size in self.program.shared
+        ]
 
     def _open(
         self,
@@ -161,7 +187,8 @@ class SimtLaunch:
             return Memory(name, cells, count, dtype)
         kind = "chunk" if "chunk" in program.positions else "block"
         overlaps = kind == "chunk" and program.overlaps
-        memory = TrackedMemory(name, cells, count, dtype, self.lane_count, kind, overlaps=overlaps)
+        lanes = self.lanes_together
+        memory = TrackedMemory(name, cells, count, dtype, lanes, kind, overlaps=overlaps)
         self.tracked.append(memory)
         return memory
 
@@ -181,19 +208,13 @@ class SimtLaunch:
 
     def run(self) -> None:
         try:
-            for block in _positions(self.global_size):
-                self.block = block
+            every = _positions(self.global_size)
+            while blocks := list(itertools.islice(every, self.program.together)):
+                self.blocks = blocks
                 self._meet()
                 for output in self.tracked:
                     output.block_start = self.start
-                for memory, (_, dtype, size) in zip(self.shared, self.program.shared, strict=True):
-                    memory.cells = [poison(dtype)] * size
-                    memory.block_start = 0
-                    memory.copies.clear()
-                    memory.flying.clear()
-                    memory.open_reads.clear()
-                for barriers in self.barriers:
-                    barriers.clear()
+                self._clear()
                 if self.program.meets:
                     self._run_in_step()
                 else:
@@ -205,15 +226,28 @@ class SimtLaunch:
         except Exception as error:
             raise self._explained(error, f"{type(error).__name__}: {error}") from error
 
+    def _clear(self) -> None:
+        """Blocks begin: nothing is in their shared memory."""
+        for arrays in self.shared:
+            for memory, (_, dtype, size) in zip(arrays, self.program.shared, strict=True):
+                memory.cells = [poison(dtype)] * size
+                memory.block_start = 0
+                memory.copies.clear()
+                memory.flying.clear()
+                memory.open_reads.clear()
+        for own in self.barriers:
+            for barriers in own:
+                barriers.clear()
+
     def _run_lanes(self) -> None:
         """Lanes that never meet: each runs to its end."""
-        for lane, arguments in enumerate(self._arguments()):
+        for lane, (body, arguments) in enumerate(self._lanes()):
             self._enter(lane)
-            self.body(*arguments)
+            body(*arguments)
 
     def _run_in_step(self) -> None:
         """All lanes up to where they meet, again and again."""
-        lanes = [self.body(*arguments) for arguments in self._arguments()]
+        lanes = [body(*arguments) for body, arguments in self._lanes()]
         group = self.program.group
         if len(lanes) % group:
             headline = f"{self.program.name}: {group} lanes exchange values, or use a matrix unit"
@@ -226,7 +260,8 @@ class SimtLaunch:
                 raise self._apart(waiting, 0)
             if waiting[0] is _DONE:
                 return
-            self._meet()
+            if waiting[0] >= 0:
+                self._meet()
 
     def _run_group(self, lanes: Sequence[Any], first: int) -> list[Any]:
         """Run the lanes of one matrix unit to the next barrier or their end: where each stands."""
@@ -256,35 +291,39 @@ class SimtLaunch:
                 if not unit.synchronous:
                     replies = [Late(values) for values in replies]
 
-    def _arguments(self) -> Iterator[list[int]]:
-        """The position of each lane of the block, as the program's function takes it."""
+    def _lanes(self) -> Iterator[tuple[Callable[..., Any], list[int]]]:
+        """The function of each lane of the blocks, and the lane's position as that takes it."""
         wanted = [
             (name[0] == "l", 0 if name == "chunk" else int(name[-1]))
             for name in self.program.positions
         ]
-        for position in _positions(self.local_size):
-            yield [position[axis] if is_lane else self.block[axis] for is_lane, axis in wanted]
+        for body, block in zip(self.bodies, self.blocks, strict=True):
+            for position in _positions(self.local_size):
+                at = [position[axis] if is_lane else block[axis] for is_lane, axis in wanted]
+                yield body, at
 
     def _enter(self, lane: int) -> None:
         self.lane = lane
+        self.block = self.blocks[lane // self.lane_count]
         for memory in self.tracked:
             memory.enter(self.start, lane)
-        for barriers in self.barriers:
-            barriers.enter(self.start, lane)
+        for own in self.barriers:
+            for barriers in own:
+                barriers.enter(self.start, lane)
 
     def _meet(self) -> None:
         """All writes of the lanes so far are now behind a barrier."""
-        self.start += self.lane_count + 1
+        self.start += self.lanes_together + 1
 
     def _apart(self, waiting: Sequence[Any], first: int) -> InternalError:
         lanes_at: dict[str, list[int]] = {}
         for lane, position in enumerate(waiting, first):
-            at = "the end" if position is _DONE else f"v{position}"
+            at = "the end" if position is _DONE else f"v{max(position, ~position)}"
             lanes_at.setdefault(at, []).append(lane)
         return InternalError(
             f"{self.program.name}: the lanes of a block do not meet at the same barrier",
             lanes="; ".join(f"{_spans(lanes)} at {at}" for at, lanes in lanes_at.items()),
-            block=self.block,
+            block=self.blocks[0],
         )
 
     def _explained(self, error: Exception, headline: str) -> TilegradError:
@@ -296,7 +335,7 @@ class SimtLaunch:
                 line = trace.tb_lineno
             trace = trace.tb_next
         kind = IndexBoundsError if isinstance(error, Outside) else InternalError
-        position = list(_positions(self.local_size))[self.lane]
+        position = list(_positions(self.local_size))[self.lane % self.lane_count]
         return kind(
             f"{self.program.name}: {headline}",
             instruction=self.program.lines[line - 1].strip() if line else "none",

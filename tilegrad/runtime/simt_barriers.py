@@ -16,12 +16,15 @@ class CopyBarriers:
     """An array of barriers; one lane arrives at each of them in a phase.
 
     Copies land as the first lane waits for them. A lane that waits for a phase which has not ended
-    would wait forever: lanes run in order, and the one that copies is of the first warp.
+    would wait forever: lanes run in order, and the one that copies is of the first warp. Of a
+    cluster, another block's copies may come before the lane arrives; the barriers of its blocks are
+    each other's `peers`.
     """
 
     def __init__(self, name: str, size: int):
         self.name, self.size = name, size
         self.start = self.lane = 0
+        self.peers: Sequence[CopyBarriers] = (self,)
         self.clear()
 
     def clear(self) -> None:
@@ -35,9 +38,13 @@ class CopyBarriers:
 
     def arrive(self, number: int, nbytes: int) -> None:
         """A phase begins, which copies of `nbytes` belong to."""
-        if self.open[number] is not None:
+        group = self.open[number]
+        if group is None:
+            group = self.open[number] = CopyGroup(self.lane, nbytes)
+        elif group.nbytes:
             raise Race(f"lane {self.lane} arrives twice in a phase of {self._text(number)}")
-        self.open[number] = CopyGroup(self.lane, nbytes)
+        group.nbytes = nbytes
+        self._end(number, group)
 
     def copy(
         self, number: int, memory: TrackedMemory, index: int, values: Sequence[Any], nbytes: int
@@ -48,9 +55,34 @@ class CopyBarriers:
             raise Race(
                 f"lane {self.lane} copies in a phase of {self._text(number)} without arrival"
             )
+        self._add(number, group, memory, index, values, nbytes)
+
+    def share(
+        self, number: int, memory: TrackedMemory, index: int, values: Sequence[Any], nbytes: int
+    ) -> None:
+        """Begin to write `values` to `memory` of each block of the cluster."""
+        for barriers, peer in zip(self.peers, memory.peers, strict=True):
+            group = barriers.open[number]
+            if group is None:
+                group = barriers.open[number] = CopyGroup(self.lane, 0)
+            barriers._add(number, group, peer, index, values, nbytes)
+
+    def _add(
+        self,
+        number: int,
+        group: CopyGroup,
+        memory: TrackedMemory,
+        index: int,
+        values: Sequence[Any],
+        nbytes: int,
+    ) -> None:
         memory.copy_in(group, index, values)
         group.copied += nbytes
-        if group.copied > group.nbytes:
+        self._end(number, group)
+
+    def _end(self, number: int, group: CopyGroup) -> None:
+        """End the phase if a lane has arrived in it, and all bytes have come."""
+        if group.nbytes and group.copied > group.nbytes:
             raise Race(
                 f"copies in a phase of {self._text(number)} have {group.copied} bytes, where "
                 f"{group.nbytes} are expected"

@@ -152,8 +152,8 @@ class TrackedMemory(Memory):
     """
 
     __slots__ = (
-        "block_start", "copies", "flying", "kind", "lanes", "open_reads", "overlaps", "readers",
-        "stamp", "start", "writers",
+        "block_start", "copies", "flying", "kind", "lanes", "open_reads", "overlaps", "peers",
+        "readers", "stamp", "start", "writers",
     )  # fmt: skip
 
     def __init__(
@@ -171,6 +171,8 @@ class TrackedMemory(Memory):
         self.lanes = lanes
         self.kind = kind
         self.overlaps = overlaps
+        # The same array of each block of the cluster.
+        self.peers: Sequence[TrackedMemory] = (self,)
         self.block_start = 0
         self.start = 0
         self.stamp = 0

@@ -25,6 +25,7 @@ from tilegrad.hardware import cuda_target
 from tilegrad.ir.args import TileMap
 from tilegrad.ir.op import Ops
 from tilegrad.ir.queries import copied_of, memory_of
+from tilegrad.ir.rules import simplify
 from tilegrad.ir.uop import UOp, pointer_of
 from tilegrad.render.cuda import CUDARenderer
 from tilegrad.render.names import function_name
@@ -32,6 +33,7 @@ from tilegrad.render.ptx import PTXRenderer
 from tilegrad.render.ptx_one_lane import loops_of_one_lane
 from tilegrad.render.ptx_wgmma import needless
 from tilegrad.render.python import render_python
+from tilegrad.render.tile_maps import blocks_together
 from tilegrad.runtime.protocol import launch_dims, variable_names
 from tilegrad.runtime.simt import SimtLaunch, SimtProgram
 from tilegrad.runtime.simt_memory import CopyGroup, Memory, rows_of_box
@@ -124,6 +126,12 @@ class _Watched:
         self.watcher.unit_bytes += len(values) * self.size
         self.memory.copy_in(group, index, values)  # type: ignore[attr-defined]
 
+    @property
+    def peers(self) -> Sequence[_Watched]:
+        """The same array of each block of the cluster."""
+        found = self.memory.peers  # type: ignore[attr-defined]
+        return [_Watched(self.watcher, self.launch, memory, self.size) for memory in found]
+
     def land(self, but: int = 0) -> None:
         self.memory.land(but)  # type: ignore[attr-defined]
 
@@ -147,8 +155,10 @@ def count(program: Sequence[UOp], blocks: int = 0) -> Counts:
             limit=_MOST_ITERATIONS,
             remedy="a smaller size along the reduction has the same accesses",
         )
-    dims = launch_dims(program)
+    dims, together = launch_dims(program), blocks_together(program)
     x, y, z = dims.global_size
+    # Whole clusters.
+    blocks = -(-blocks // together) * together
     grid = (x, y, z) if not blocks or blocks >= x * y * z else (min(blocks, x), 1, 1)
     found = Counts(
         (grid[0] * grid[1] * grid[2], x * y * z),
@@ -173,8 +183,9 @@ def count(program: Sequence[UOp], blocks: int = 0) -> Counts:
     found.grid = (x, y, z)
     axes = _grid_axes(program)
     found.strips = {
-        memory: (axes.get(memory, frozenset()), len(bytes_) // found.blocks[0])
+        memory: (own, len(bytes_) // math.prod(grid[axis] for axis in own))
         for memory, bytes_ in touched.items()
+        for own in [axes.get(memory, frozenset())]
     }
     return found
 
@@ -237,10 +248,25 @@ def _grid_axes(program: Sequence[UOp]) -> dict[str, frozenset[int]]:
             if memory.op is Ops.DEFINE_GLOBAL:
                 nodes = UOp.sink(*index).toposort()
                 names = {each.name for each in nodes if each.op is Ops.SPECIAL}
+                if is_box and node.arg.blocks > 1 and _is_of_cluster(index, node.arg.blocks):
+                    names.discard("gidx0")
                 axes = frozenset(axis for axis in range(3) if f"gidx{axis}" in names)
                 name = f"data{memory.arg}"
                 found[name] = found.get(name, frozenset()) | axes
     return found
+
+
+def _is_of_cluster(index: Sequence[UOp], blocks: int) -> bool:
+    """Whether an index says of the first axis of the launch only which block of its cluster it is:
+    it is the same for the first block of each.
+    """
+    specials = [each for each in UOp.sink(*index).toposort() if each.op is Ops.SPECIAL]
+    (axis,) = (each for each in specials if each.name == "gidx0")
+    made = {
+        tuple(simplify(each.substitute({axis: UOp.const(axis.dtype, at)})) for each in index)
+        for at in range(0, axis.vmax + 1, blocks)
+    }
+    return len(made) == 1
 
 
 def _memories(program: Sequence[UOp]) -> tuple[list[memoryview], dict[str, int]]:

@@ -10,6 +10,8 @@ import enum
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
+
 from tests.device.ptx import tiles
 from tests.device.ptx.machine import run
 from tests.device.ptx.memory import GlobalMemory
@@ -57,6 +59,16 @@ class FakeDriver:
     )
     CUfunction_attribute = SimpleNamespace(CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES=8)
     CUDA_KERNEL_NODE_PARAMS = SimpleNamespace
+    CUlaunchConfig = SimpleNamespace
+    CUlaunchAttributeID = SimpleNamespace(CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION=4)
+
+    @staticmethod
+    def CUlaunchAttributeValue() -> Any:
+        return SimpleNamespace(clusterDim=SimpleNamespace())
+
+    @staticmethod
+    def CUlaunchAttribute() -> Any:
+        return SimpleNamespace(value=FakeDriver.CUlaunchAttributeValue())
 
     def __init__(self, arch: tuple[int, int] = (8, 0), version: int = 13000, room: int = 1 << 30):
         self.arch, self.version, self.room = arch, version, room
@@ -259,8 +271,11 @@ class FakeDriver:
         self.asked[function] = value
         return (OK,)
 
-    def _launch(self, function: int, grid: Any, block: Any, pointers: int, asked: int) -> None:
+    def _launch(
+        self, function: int, grid: Any, block: Any, pointers: int, asked: int, together: int = 1
+    ) -> None:
         module, entry = self.functions[function]
+        assert together == entry.together, "clusters of another size than the kernel's"
         assert module in self.modules, "a launch of a kernel that is unloaded"
         count = len(entry.parameters)
         words = (ctypes.c_void_p * count).from_address(pointers) if count else ()
@@ -279,7 +294,24 @@ class FakeDriver:
         self._launch(function, (gx, gy, gz), (bx, by, bz), pointers, shared)
         return (OK,)
 
+    def cuLaunchKernelEx(self, config: Any, function: int, pointers: int, extra: int) -> Any:
+        assert extra == 0 and len(config.attrs) == config.numAttrs and self.arch >= (9, 0)
+        grid = (config.gridDimX, config.gridDimY, config.gridDimZ)
+        block = (config.blockDimX, config.blockDimY, config.blockDimZ)
+        assert grid[0] < 2**31 and max(grid[1:]) <= 65535 and np.prod(block) <= 1024
+        together = 1
+        for attribute in config.attrs:
+            together = _cluster(attribute.id, attribute.value)
+        self._launch(function, grid, block, pointers, config.sharedMemBytes, together)
+        return (OK,)
+
     # graphs
+
+    def cuGraphKernelNodeSetAttribute(self, node: int, kind: int, value: Any) -> Any:
+        every = [each for nodes in self.graphs.values() for each in nodes]
+        (found,) = (each for each in every if each.number == node)
+        found.together = _cluster(kind, value)
+        return (OK,)
 
     def cuGraphCreate(self, flags: int) -> Any:
         made = self._next()
@@ -289,7 +321,7 @@ class FakeDriver:
     def cuGraphAddKernelNode(self, graph: int, before: Any, count: int, parameters: Any) -> Any:
         nodes = self.graphs[graph]
         assert [*before] == [node.number for node in nodes[-1:]] and count == len(before)
-        node = _Node(number=self._next(), parameters=_copy(self, parameters))
+        node = _Node(number=self._next(), parameters=_copy(self, parameters), together=1)
         nodes.append(node)
         return OK, node.number
 
@@ -322,8 +354,17 @@ class FakeDriver:
             )
             grid = (each.gridDimX, each.gridDimY, each.gridDimZ)
             block = (each.blockDimX, each.blockDimY, each.blockDimZ)
-            self._launch(each.func, grid, block, ctypes.addressof(pointers), each.sharedMemBytes)
+            asked = each.sharedMemBytes
+            address = ctypes.addressof(pointers)
+            self._launch(each.func, grid, block, address, asked, node.together)
         return (OK,)
+
+
+def _cluster(kind: int, value: Any) -> int:
+    """The blocks of a cluster, of the attribute of a launch."""
+    size = value.clusterDim
+    assert kind == 4 and (size.y, size.z) == (1, 1) and 1 < size.x <= 8
+    return int(size.x)
 
 
 def _copy(driver: FakeDriver, parameters: Any) -> Any:

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from tests.device.ptx import matrix, numbers, tensor_memory, tiles, wgmma
-from tests.device.ptx.memory import GlobalMemory, SharedMemory
+from tests.device.ptx.memory import FAR, GlobalMemory, SharedMemory
 from tests.device.ptx.numbers import TYPES
 from tests.device.ptx.parse import MAP, WIDTHS, Entry, Instruction, PTXError
 
@@ -49,8 +49,12 @@ def run(
     lanes = int(np.prod(block))
     if lanes > entry.most_lanes:
         raise PTXError(f"{lanes} lanes in a block, .maxntid is {entry.most_lanes}")
-    blocks = int(np.prod(grid))
-    step = max(1, _MOST // lanes)
+    blocks, together = int(np.prod(grid)), entry.together
+    if grid[0] % together:
+        raise PTXError(f"{grid[0]} blocks along x in clusters of {together}")
+    if together > 1 and (_capability(entry) < 90 or entry.version < (7, 8)):
+        raise PTXError(f"no clusters on {entry.target} in PTX {entry.version}")
+    step = max(1, _MOST // lanes // together) * together
     # By byte of memory: whether an access that stores begins there, or one that reads a constant.
     stored, constant = memory.marks(), memory.marks()
     for first in range(0, blocks, step):
@@ -114,7 +118,9 @@ class Launch:
             # At a multiple of 16 and of nothing more.
             self.places[entry.asked] = -(-sizes["shared"] // 32) * 32 + 16
             sizes["shared"] = self.places[entry.asked] + asked
-        self.shared = SharedMemory(len(numbers_of_blocks), sizes["shared"])
+        self.shared = SharedMemory(len(numbers_of_blocks), sizes["shared"], entry.together)
+        # Lanes that have come to barrier.cluster.arrive, and not to the wait.
+        self.arrived = np.zeros(self.count, bool)
         self.barriers = tiles.Barriers(self.shared)
         # Where parameters are that are passed by their address, in their own space.
         maps = [name for name, kind in entry.parameters if kind == MAP]
@@ -175,6 +181,8 @@ class Launch:
                 elif head in ("ret", "exit"):
                     if self.busy:
                         raise PTXError("a kernel ends while a matrix unit works")
+                    if self.arrived.any():
+                        raise PTXError("a kernel ends between arrive and wait")
                     if any(lanes.any() for lanes in self.loading.values()):
                         raise PTXError("a kernel ends while a lane loads from tensor memory")
                     if self.tensor is not None and (mask & active).all():
@@ -184,7 +192,10 @@ class Launch:
                 elif head in ("bar", "barrier"):
                     if not active.all() and (mask & ~active).any():
                         raise PTXError("a barrier with a gate")
-                    self._meet(groups, waiting, place, mask)
+                    if instruction.parts[1] == "cluster":
+                        self._meet_cluster(groups, waiting, place, mask)
+                    else:
+                        self._meet(groups, waiting, place, mask)
                 else:
                     if active.any():
                         self.active = active
@@ -210,6 +221,40 @@ class Launch:
         if self.tensor is not None:
             self.tensor.meet(whole)
         free = np.repeat(whole, self.lanes)
+        _join(groups, place + 1, come & free)
+        if (come & ~free).any():
+            waiting[place] = come & ~free
+
+    def _meet_cluster(
+        self, groups: dict[int, Array], waiting: dict[int, Array], place: int, mask: Array
+    ) -> None:
+        """PTX ISA, "barrier.cluster": lanes arrive once, and then wait until all lanes of the
+        cluster have arrived.
+        """
+        parts = self.entry.instructions[place].parts[2:]
+        if parts in (("arrive", "release", "aligned"), ("arrive", "relaxed", "aligned")):
+            if parts[1] == "relaxed" and self.shared.has_stored(self.block[mask]):
+                raise PTXError("lanes arrive without .release, and have stored to shared memory")
+            if (self.arrived & mask).any():
+                raise PTXError("a lane arrives twice at the barrier of the cluster")
+            self.arrived |= mask
+            _join(groups, place + 1, mask)
+            return
+        before = self.entry.instructions[place - 1].parts
+        if parts != ("wait", "acquire", "aligned") or "arrive" not in before:
+            raise PTXError("a barrier of the cluster that is not written")
+        if (mask & ~self.arrived).any():
+            raise PTXError("a lane waits for the cluster without having arrived")
+        come = mask | waiting.pop(place, np.zeros(self.count, bool))
+        together = self.entry.together
+        whole = come.reshape(-1, self.lanes * together).all(1)
+        blocks = np.repeat(whole, together)
+        self.shared.meet(blocks)
+        self.shared.meet_all(blocks)
+        self.barriers.meet(blocks)
+        self.barriers.meet_all(blocks)
+        free = np.repeat(whole, self.lanes * together)
+        self.arrived &= ~free
         _join(groups, place + 1, come & free)
         if (come & ~free).any():
             waiting[place] = come & ~free
@@ -958,14 +1003,25 @@ def _cp(entry: Entry, instruction: Instruction) -> Step:
 
 
 def _bulk_tensor(entry: Entry, instruction: Instruction) -> Step:
-    """A box of a matrix: `[to], [tensor map, {coordinates}], [mbarrier]`."""
-    *_, rank, to_space, of_space, ends = instruction.parts
+    """A box of a matrix: `[to], [tensor map, {coordinates}], [mbarrier]`; with
+    `.multicast::cluster` to the blocks of a cluster whose bits are set in a fourth operand, in each
+    to the same place.
+    """
+    rank, to_space, of_space, ends, *more = instruction.parts[4:]
     known = ("shared::cluster", "global", "mbarrier::complete_tx::bytes")
-    if (to_space, of_space, ends) != known or rank[-1] != "d" or len(instruction.parts) != 8:
+    if (to_space, of_space, ends) != known or rank[-1] != "d":
         raise PTXError("a copy of a box that is not written")
+    if more not in ([], ["multicast::cluster"]) or len(instruction.operands) != 3 + len(more):
+        raise PTXError("a copy of a box that is not written")
+    ranks = [0]
+    if more:
+        mask = int(instruction.operands[3], 0)
+        ranks = [rank for rank in range(16) if mask >> rank & 1]
+        if not ranks or ranks[-1] >= entry.together:
+            raise PTXError(f"blocks {ranks} of a cluster of {entry.together}")
     if _capability(entry) < 90 or entry.version < (8, 0):
         raise PTXError(f"no copies of boxes on {entry.target} in PTX {entry.version}")
-    to, origin, barrier = instruction.operands
+    to, origin, barrier = instruction.operands[:3]
     address, _, begin = origin[1:-1].partition(",")
     names = [part.strip() for part in begin.strip()[1:-1].split(",")]
     if len(names) != int(rank[:-1]):
@@ -991,7 +1047,10 @@ def _bulk_tensor(entry: Entry, instruction: Instruction) -> Step:
             inside, addresses = matrix.places(tuple(begin))
             read = launch.memory.offsets(addresses[inside], matrix.itemsize, what)
             launch.constant[read] = True
-            launch.barriers.copy(block, lane, word, start, matrix, values, what)
+            first = block - block % entry.together if more else block
+            for rank in ranks:
+                owner = lane if first + rank == block else lane + FAR
+                launch.barriers.copy(first + rank, owner, word, start, matrix, values, what)
 
     return step
 
@@ -1069,6 +1128,10 @@ def _has_groups(entry: Entry) -> bool:
 
 def _fence(entry: Entry, instruction: Instruction) -> Step:
     """What a lane has written to shared memory is there for units that read it by themselves."""
+    if instruction.parts == ("fence", "mbarrier_init", "release", "cluster"):
+        return lambda launch, active: launch.barriers.publish(
+            launch.block[active], launch.lane[active]
+        )
     if instruction.parts not in (
         ("fence", "proxy", "async"),
         ("fence", "proxy", "async", "shared::cta"),

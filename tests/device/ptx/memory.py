@@ -8,12 +8,14 @@ import numpy as np
 
 from tests.device.ptx.parse import PTXError
 
-__all__ = ["GlobalMemory", "SharedMemory"]
+__all__ = ["FAR", "GlobalMemory", "SharedMemory"]
 
 Array = np.ndarray[Any, Any]
 _BASE = 0x7F0000000000
 # More lanes than a block has.
 _MOST_LANES = 1 << 11
+# What the number of a lane is more by where it is of another block of the cluster.
+FAR = 1 << 10
 _GAP = 512
 
 
@@ -92,8 +94,11 @@ class SharedMemory:
     touched by no other, and bytes that one read may be written by no other.
     """
 
-    def __init__(self, blocks: int, nbytes: int):
+    def __init__(self, blocks: int, nbytes: int, together: int = 1):
         self.blocks, self.nbytes = blocks, -(-max(nbytes, 16) // 16) * 16
+        # Bytes that a lane of the block has touched since its cluster has met.
+        self._touched = np.zeros(blocks * self.nbytes if together > 1 else 0, bool)
+        self._stored = np.zeros(blocks, bool)
         self._size = nbytes
         self._bytes = np.full(blocks * self.nbytes, 0xFF, np.uint8)
         self._writer = np.full(blocks * self.nbytes, -1, np.int64)
@@ -123,6 +128,8 @@ class SharedMemory:
         every = places[:, None] + np.arange(values.shape[1])
         if (self._unpublished[every] >= 0).any():
             raise PTXError(f"{what}: writes what lanes wrote without fence.proxy.async")
+        if lane >= FAR and self._touched[every].any():
+            raise PTXError(f"{what}: writes what another block touched since the cluster met")
         self._claim(every, np.full(addresses.size, lane), what)
         number = len(self._fills)
         self._flying[every], self._fill[every] = True, number
@@ -188,6 +195,7 @@ class SharedMemory:
             done = np.isin(owner, waited) & (but is None or closed > but)
             self._claim(every[done], owner[done] % _MOST_LANES, what)
             self._bytes[every[done]] = values[done]
+            self._stored[owner[done] // _MOST_LANES] = True
             self._unpublished[every[done]] = owner[done][:, None]
             self._flying[every[done]] = False
             if not done.all():
@@ -200,8 +208,22 @@ class SharedMemory:
             if ((touched != -1) & (touched != lane[:, None])).any():
                 raise PTXError(f"{what}: writes what another lane {verb} since the last barrier")
         self._writer[every], self._fill[every] = lane[:, None], -1
+        self._touch(every)
         if (self._writer[every] != lane[:, None]).any():
             raise PTXError(f"{what}: two lanes write one address")
+
+    def _touch(self, every: Array) -> None:
+        if self._touched.size:
+            self._touched[every] = True
+
+    def has_stored(self, block: Array) -> bool:
+        """Whether lanes of these blocks have stored since their cluster has met."""
+        return bool(self._stored[block].any())
+
+    def meet_all(self, blocks: Array) -> None:
+        """The clusters of these blocks have met."""
+        self._touched.reshape(self.blocks, -1)[blocks] = False
+        self._stored[blocks] = False
 
     def meet(self, blocks: Array) -> None:
         """The lanes of these blocks have met at a barrier."""
@@ -237,6 +259,7 @@ class SharedMemory:
         writers = np.where(self._fill[every] >= 0, -1, self._writer[every])
         if ((writers >= 0) & (writers != lane[:, None])).any():
             raise PTXError(f"{what}: reads what another lane wrote since the last barrier")
+        self._touch(every)
         readers = self._reader[every]
         self._reader[every] = np.where(
             (readers == -1) | (readers == lane[:, None]), lane[:, None], -2
@@ -249,4 +272,5 @@ class SharedMemory:
         every = places[:, None] + np.arange(values.itemsize)
         self._claim(every, lane, what)
         self._unpublished[every] = (lane + block * _MOST_LANES)[:, None]
+        self._stored[block] = True
         self._bytes.view(values.dtype)[places // values.itemsize] = values

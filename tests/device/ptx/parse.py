@@ -17,6 +17,7 @@ _ARRAY = re.compile(r"\.(shared|local) \.align (\d+) \.b8 (\w+)\[(\d+)\]")
 _ASKED = re.compile(r"^\.extern \.shared \.align (\d+) \.b8 (\w+)\[\];$", re.M)
 _PARAMETER = re.compile(r"\.param (?:\.align (\d+) )?\.(\w+) (\w+)(?:\[(\d+)\])?")
 _LANES = re.compile(r"\.maxntid (\d+), (\d+), (\d+)")
+_CLUSTER = re.compile(r"^\.reqnctapercluster (\d+), 1, 1$", re.M)
 _PRAGMA = re.compile(r'\.pragma "nounroll"')
 _LABEL = re.compile(r"(\$?\w+):")
 _INSTRUCTION = re.compile(r"(?:@(!?)(%\w+)\s+)?([a-z][\w.:]*)\s*(.*)")
@@ -46,6 +47,8 @@ class Entry:
     target: str
     parameters: list[tuple[str, str]] = field(default_factory=list)
     most_lanes: int = 1
+    # Blocks of a cluster, along x.
+    together: int = 1
     # Register -> its type.
     registers: dict[str, str] = field(default_factory=dict)
     # Name -> (space, alignment, bytes).
@@ -87,6 +90,11 @@ def parse(text: str) -> dict[str, Entry]:
         lanes = _LANES.search(directives)
         if lanes is not None:
             entry.most_lanes = int(lanes[1]) * int(lanes[2]) * int(lanes[3])
+        cluster = _CLUSTER.search(directives)
+        if cluster is not None:
+            entry.together = int(cluster[1])
+        elif "cluster" in directives:
+            raise PTXError(f"clusters that are not written: {directives}")
         for line in body.splitlines():
             _read(entry, line.strip())
         found[name] = entry

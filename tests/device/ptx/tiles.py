@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from tests.device.ptx.memory import GlobalMemory, SharedMemory
+from tests.device.ptx.memory import FAR, GlobalMemory, SharedMemory
 from tests.device.ptx.parse import PTXError
 
 __all__ = ["ELECTED", "ENCODE", "MAP_BYTES", "Barriers", "TensorMap"]
@@ -118,6 +118,9 @@ class _Barrier:
     # Whether its maker has come to a fence, and to a barrier that others came to.
     is_fenced: bool = False
     has_met: bool = False
+    # Whether its maker has come to a fence for the cluster, and this to a barrier since.
+    is_published: bool = False
+    is_known: bool = False
     flying: list[tuple[int, int]] = field(default_factory=list)
     # The copies of this phase, and of the last one that ended.
     now: list[int] = field(default_factory=list)
@@ -145,6 +148,17 @@ class Barriers:
         makers = set(zip(block.tolist(), lane.tolist()))
         for (of, _), each in self._known.items():
             each.is_fenced |= (of, each.maker) in makers
+
+    def publish(self, block: Array, lane: Array) -> None:
+        """These lanes have come to a `fence.mbarrier_init.release.cluster`."""
+        makers = set(zip(block.tolist(), lane.tolist()))
+        for (of, _), each in self._known.items():
+            each.is_published |= (of, each.maker) in makers
+
+    def meet_all(self, whole: Array) -> None:
+        """The clusters of these blocks have met."""
+        for (block, _), each in self._known.items():
+            each.is_known |= each.is_published and bool(whole[block])
 
     def meet(self, whole: Array) -> None:
         for (block, _), each in self._known.items():
@@ -174,6 +188,8 @@ class Barriers:
         each = self._of(block, lane, address)
         if not each.is_fenced:
             raise PTXError(f"{what}: an mbarrier that was made without fence.proxy.async")
+        if lane >= FAR and not each.is_known:
+            raise PTXError(f"{what}: an mbarrier of another block that the cluster does not know")
         if start % 128:
             raise PTXError(f"{what}: a box begins at {start}, no multiple of 128")
         number = self.shared.fill(block, lane, matrix.targets(start), data, what)
