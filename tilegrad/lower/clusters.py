@@ -12,7 +12,7 @@ units 1,024; 32 KiB take 845 (rates of tools.gpu_time).
     after    COPY_TILE(shared, at + r*8192, b, ..., k*64, n*256 + r*128)   of 64 by 128, to 2 blocks
              r = m % 2, m the fastest axis of the launch
 
-Of a tile that is several boxes, each block copies half of the boxes. Where the tile that both read
+Each block copies half of the boxes of a tile that is several boxes. Where the tile that both read
 is the smaller one, less than a quarter of the bytes would be saved, for ten instructions of each
 lane at a barrier of two blocks (a product of 1024 with tiles of 128x64 has 1.7 others for each
 product of 16x8x16 with clusters, 1.35 without): nothing is shared.

@@ -145,7 +145,7 @@ class SimtLaunch:
         self.tracked = [memory for arrays in self.shared for memory in arrays]
         opened = [self._open(memories, *row) for row in program.buffers]
         numbers = self._values(values)
-        # What a lane runs, by the rank of its block in the cluster.
+        # The body of a lane, by the rank of its block in the cluster.
         self.bodies = []
         for arrays, own in zip(self.shared, self.barriers, strict=True):
             bound: list[Any] = [*opened, *arrays]

@@ -16,7 +16,7 @@ class CopyBarriers:
     """An array of barriers; one lane arrives at each of them in a phase.
 
     Copies land as the first lane waits for them. A lane that waits for a phase which has not ended
-    would wait forever: lanes run in order, and the one that copies is of the first warp. Of a
+    would wait forever: lanes run in order, and the one that copies is of the first warp. In a
     cluster, another block's copies may come before the lane arrives; the barriers of its blocks are
     each other's `peers`.
     """

@@ -26,7 +26,7 @@ __all__ = ["become", "exchange", "postpone", "stands_on_memory"]
 
 # For a tensor that is memory and was computed by no call.
 _MEMORY = Template([], [], (0,), 1, is_view=False)
-# Of a call whose tensor is another value by now: that of a tensor that is gone.
+# The handle of a call whose tensor has another value by now, as if the tensor were gone.
 _NOBODYS = Handle(Some())
 
 
@@ -50,7 +50,7 @@ def exchange(first: Any, second: Any) -> None:
 
 
 def become(tensor: Any, other: Any) -> bool:
-    """Let `tensor` be what `other`, whose call waits and which nobody looks at from now on, is;
+    """Let `tensor` be what `other` is, whose call waits and which is not used from now on;
     False, and nothing is done, where its nodes have to be made. Whether it requires a gradient is
     as before.
     """
@@ -62,7 +62,7 @@ def become(tensor: Any, other: Any) -> bool:
     requires_grad = tensor._requires_grad
     _taken_out(tensor)
     if before is not None:
-        # No gradient goes to this tensor by way of what it was.
+        # No gradient goes to this tensor by way of its earlier value.
         before.handle = _NOBODYS
     _, _, _, (_, _, is_shared, alias) = _taken_out(other)
     tensor.device = other.device

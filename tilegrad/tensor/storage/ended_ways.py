@@ -1,10 +1,10 @@
-"""Calls that wait hold the memory of what no gradient goes to, and not what it was computed from.
+"""Calls that wait hold only the memory of operands that no gradient flows to, not their calls.
 
     hidden = new.detach()
 
 The view waits, and its operand, which requires a gradient, was computed. The call of that holds all
 that it was computed from, for as long as somebody may ask for the gradient: so each step of a loop
-that carries `hidden` would hold the one before. Through the view nobody can ask. After a run the
+that carries `hidden` would hold the one before. Through the view it cannot be asked for. After a run the
 operand of the view is therefore one that has the memory alone.
 """
 
@@ -41,7 +41,7 @@ def waiting_on(alive: Iterable[Call], computed: Collection[Call] = ()) -> list[C
 
 def end_way(call: Call) -> None:
     """Let a call that waits have the memory below each input to which no gradient of it goes,
-    instead of what that was computed from.
+    instead of the call that computed it.
     """
     inputs = call.inputs or ()
     flowing: Collection[int] | None = None
@@ -61,7 +61,7 @@ def _has_way(call: Call) -> bool:
 
 
 def _without_way(call: Call) -> Call:
-    """A call of the same value, by way of which no gradient can be asked for: of the memory, or
+    """A call of the same value that no gradient can be asked through: one of the memory, or
     over others like it; the call itself if it stands on nothing that was computed.
     """
     order = [call]

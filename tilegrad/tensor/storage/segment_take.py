@@ -109,7 +109,7 @@ def take_lines(writer: FlatCode, segment: Segment, found: WaitingCalls) -> None:
 
 
 def _end_ways(writer: FlatCode, segment: Segment, found: WaitingCalls) -> None:
-    """Let what still waits have the memory of what no gradient of it goes to."""
+    """Let calls that still wait have the memory of operands that no gradient flows to."""
     computed = {found.calls[each.call] for each in segment.outcomes}
     numbers = {call: number for number, call in enumerate(found.calls)}
     for call in waiting_on(found.alive, computed):
