@@ -2,10 +2,10 @@
 
     hidden = new.detach()
 
-The view waits, and its operand, which requires a gradient, was computed. The call of that holds all
-that it was computed from, for as long as somebody may ask for the gradient: so each step of a loop
-that carries `hidden` would hold the one before. Through the view it cannot be asked for. After a run the
-operand of the view is therefore one that has the memory alone.
+The view waits, and its operand, which requires a gradient, was computed. The operand's call holds
+all that it was computed from, for as long as its gradient may be asked for: so each step of a loop
+that carries `hidden` would hold the one before. It cannot be asked for through the view. After a
+run the operand of the view is therefore one that has the memory alone.
 """
 
 from __future__ import annotations
