@@ -112,3 +112,16 @@ def test_a_result_has_no_copy() -> None:
     w = ours.ones(2, requires_grad=True)
     with pytest.raises(RuntimeError, match="created explicitly"):
         copy.copy(w * 2)
+
+
+def test_the_copy_of_a_parameter_begins_without_a_gradient() -> None:
+    """In PyTorch 2.13 the copy of a parameter has none, that of another leaf has its own: an
+    average of the weights, or a model that goes on from a copy, does not add to old gradients.
+    """
+    layer = ours.nn.Linear(2, 2)
+    leaf = ours.ones(1, 2, requires_grad=True)
+    layer(leaf).sum().backward()
+    assert layer.weight.grad is not None and copy.deepcopy(layer).weight.grad is None
+    assert leaf.grad is not None
+    again = copy.deepcopy(leaf)
+    np.testing.assert_array_equal(again.grad.numpy(), leaf.grad.numpy())

@@ -309,7 +309,8 @@ class Tensor(  # type: ignore[misc]
         copied.__dict__.update(self.__dict__)
         if self._requires_grad:
             copied.requires_grad = True
-        if self._gradient is not None:
+        # The copy of a parameter begins without a gradient, as in PyTorch.
+        if self._gradient is not None and not getattr(self, "_is_parameter", False):
             copied.grad = self._gradient.detach().clone()
         memo[id(self)] = copied
         return copied
