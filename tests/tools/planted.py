@@ -132,7 +132,7 @@ PLANTED = {
     "a call that recorded no gradients is one that does": Plant("tensor/calls/recent_calls.py", "(self.records is None or self.records is records_gradients())", "(self.records is None or True)", _LOOPS),
     "a short signature does not say where a slice begins": Plant("tensor/calls/short_signatures.py", "rest += slice, *ends\n", "rest += slice, *ends[1:]\n", _LOOPS),
     "two operands that are one are two": Plant("tensor/calls/short_signatures.py", "            rest += kind, number\n", "            rest.append(kind)\n", _LOOPS),
-    "a call's gradient is that of all of its leaves": Plant("tensor/calls/gradients.py", "key += leaf.dtype, len(leaf.shape), leaf.__class__ is Number, target is not None", "key += leaf.dtype, len(leaf.shape), leaf.__class__ is Number", _LOOPS),
+    "a call's gradient is that of all of its leaves": Plant("tensor/calls/below.py", "key += leaf.dtype, len(leaf.shape), leaf.__class__ is Number, target is not None", "key += leaf.dtype, len(leaf.shape), leaf.__class__ is Number", _LOOPS),
     "an alias does not see a write that waits": Plant("tensor/storage/writes.py", "            exchange(each.alias, same)", "            pass", _LOOPS),
     "a view of memory begins where that begins": Plant("tensor/storage/viewed.py", "                start += pair[0] * step", "                start = pair[0] * step", _LOOPS),
 }  # fmt: skip

@@ -166,3 +166,40 @@ def test_a_state_that_no_read_needs_makes_no_step_longer(
     # Two calls, or a node, more in each of the 800 steps would be as many.
     assert after[2] < settled[2] + 1500
     assert after[3] < settled[3] + 800
+
+
+def of_lists() -> list[int]:
+    """The results that wait at the end of a training loop that keeps some of each step in lists."""
+    r = np.random.default_rng(3)
+    start = r.normal(size=(6, 3)).astype(np.float32)
+    w, expected = torch.nn.Parameter(torch.tensor(start)), start.astype(np.float64)
+    optimizer = torch.optim.SGD([w], lr=0.05)
+    losses, largest, shares = [], [], []
+    wanted: list[tuple[Any, ...]] = []
+    with Context(TEMPLATES=1, SEGMENTS=1, SIZES=1):
+        for step in range(120):
+            x = r.normal(size=(5, 6)).astype(np.float32)
+            made = torch.tensor(x) @ w
+            optimizer.zero_grad()
+            loss = (made * made).mean()
+            loss.backward()
+            losses.append(loss.detach())
+            largest.append(w.grad.abs().max())
+            shares.append((made > 0).float().mean())
+            optimizer.step()
+            if step % 10 == 9:
+                loss.item()
+            product = x @ expected
+            gradient = x.T @ product * (2 / product.size)
+            wanted.append((np.mean(product**2), np.abs(gradient).max(), np.mean(product > 0)))
+            expected = expected - 0.05 * gradient
+        waiting_now = len(waiting.this_thread.pool.waiting)
+    for kept, values in zip((losses, largest, shares), zip(*wanted, strict=True), strict=True):
+        np.testing.assert_allclose(torch.stack(kept).numpy(), values, rtol=1e-3, atol=1e-6)
+    return [waiting_now]
+
+
+def test_lists_of_results_do_not_wait_for_the_end_of_a_loop() -> None:
+    (waiting_now,) = in_a_process(of_lists)
+    # 360 results are kept; each that waits has the memory of its step, and each read walks it.
+    assert waiting_now < 40

@@ -53,7 +53,8 @@ class Hookable:
     ) -> RemovableHandle:
         """Call hook(module, grad_input, grad_output) whenever gradients flow through a call of this
         module: tuples of the gradients of its positional float tensors and of its outputs, None
-        where none flows. Its result, unless None, takes the place of the gradient of an only input.
+        where none flows, as to an input that requires no gradient. Its result, unless None, takes
+        the place of the gradient of an only input.
 
         Hooks run as the graph of the gradient is made: gradients are lazy tensors. The module is
         called on copies of its inputs.
@@ -63,7 +64,7 @@ class Hookable:
         ...     seen.append(grad_output[0].shape)
         ...     return (grad_input[0].zeros_like(),)
         >>> handle = layer.register_full_backward_hook(hook)
-        >>> x = Tensor([[1.0, 2.0]])
+        >>> x = Tensor([[1.0, 2.0]], requires_grad=True)
         >>> layer(x).sum().gradient(x)[0].tolist(), seen
         ([[0.0, 0.0]], [(1, 3)])
         """

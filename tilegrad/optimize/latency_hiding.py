@@ -54,7 +54,7 @@ def hide_waits(shaper: Shaper) -> None:
         return
     # A loop that threads are to share stays.
     room = trips_of(shaper.outputs()) // max(shaper.chunks(), 1)
-    moves = list(_unrolled(shaper, min(timing.latency * timing.ports, room), is_row))
+    moves = list(_unrolled(shaper, timing.latency * timing.ports, room, is_row))
     first, others = (
         [partial(_overlap_or_apart, shaper, *move) for each in moves for move in each[chosen]]
         for chosen in (slice(1), slice(1, None))
@@ -138,11 +138,15 @@ def _vectors(shaper: Shaper, loop: UOp) -> int:
     return found
 
 
-def _unrolled(shaper: Shaper, most: int, is_row: bool) -> Iterator[list[tuple[UOp, int]]]:
+def _unrolled(
+    shaper: Shaper, hiding: int, room: int, is_row: bool
+) -> Iterator[list[tuple[UOp, int]]]:
     """For each output axis of a reduction how many results to unroll: all of a short one, else the
-    largest divisor up to `most`; and others, whose last chunk may overlap. Where rows are stored,
-    no more than do not wait for memory.
+    largest divisor up to as many as are `hiding` the latency; and others, whose last chunk may
+    overlap. More than `room` would leave threads no loop. Where rows are stored, no more than do
+    not wait for memory.
     """
+    most = min(hiding, room)
     nodes = shaper.ast.toposort()
     results = {loop for node in nodes if node.op is Ops.REDUCE for loop in node.ranges}
     for loop in axes_of(shaper.ast):
@@ -155,7 +159,8 @@ def _unrolled(shaper: Shaper, most: int, is_row: bool) -> Iterator[list[tuple[UO
             yield [(loop, extent.arg)]
             continue
         # More than hide it, where registers hold all: the loop and its last chunk are gone.
-        if not is_row and extent.arg * _vectors(shaper, loop) <= shaper.target.accumulators:
+        has_registers = extent.arg * _vectors(shaper, loop) <= shaper.target.accumulators
+        if not is_row and has_registers and extent.arg <= room:
             yield [(loop, extent.arg)]
         divisors = (n for n in range(count, 1, -1) if extent.arg % n == 0)
         counts = [*itertools.islice(divisors, 1), count, count // 2, count // 4]

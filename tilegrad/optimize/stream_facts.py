@@ -77,7 +77,7 @@ def score(reduction: UOp, loop: UOp) -> float:
     vectors, and twice those that jump. One whose address depends on data loaded along `loop` is a
     gather, which no other load makes up for.
     """
-    score, loops = 0.0, set(reduction.src[1:])
+    total, loops = 0.0, set(reduction.src[1:])
     for node in reduction.src[0].toposort():
         if node.op is Ops.LOAD and loop in node.index.ranges and loops & node.ranges:
             step = stride_of(node.src[1], loop)
@@ -85,8 +85,8 @@ def score(reduction: UOp, loop: UOp) -> float:
                 each.op is Ops.LOAD and loop in each.ranges for each in node.index.toposort()
             )
             is_near = step is not None and abs(step) <= MOST_LOADS
-            score += 1 if step == 1 else -math.inf if is_gather else -1 if is_near else -2
-    return score
+            total += 1 if step == 1 else -math.inf if is_gather else -1 if is_near else -2
+    return total
 
 
 def has_unit_load(reduction: UOp, loop: UOp) -> bool:

@@ -167,9 +167,9 @@ MUTANTS: dict[str, Mutant] = {
     "M7.2": Mutant(
         "a device must run several launches as one",
         "tilegrad/runtime/protocol.py",
-        "launch after the other. Of little work, which `is_small`, no other thread is woken.\n"
+        "Where there is little work (`is_small`), no other thread is woken.\n"
         '        """\n        return None\n',
-        "launch after the other. Of little work, which `is_small`, no other thread is woken.\n"
+        "Where there is little work (`is_small`), no other thread is woken.\n"
         '        """\n        raise NotImplementedError\n',
     ),
     "M7.3": Mutant(

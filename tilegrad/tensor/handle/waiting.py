@@ -31,6 +31,7 @@ from tilegrad.ir.uop import UOp, remade
 from tilegrad.runtime.buffer import Buffer
 from tilegrad.tensor.handle.aliases import Away, is_alone, same_storage, shows
 from tilegrad.tensor.handle.leaf_copies import of_leaf
+from tilegrad.tensor.handle.leaf_hooks import attach
 from tilegrad.tensor.handle.living import (
     Handle,
     Owner,
@@ -418,6 +419,10 @@ def expand(call: Call) -> UOp:
 def _has_node(call: Call, node: UOp) -> None:
     if call.stop is not None:
         node = node_of_stop(call, node)
+        tensor = call.handle()
+        if tensor is not None:
+            # Memory has its graph made anew once this node is gone, and that is not watched.
+            attach(tensor, node)
     if call.value is not None:
         remember(node, call.value.node(call.moves))
     call.node = node

@@ -80,6 +80,11 @@ def waiting_calls(pool: Pool) -> list[Call]:
     return found
 
 
+# A list that a loop appends to (`losses.append(loss.detach())`) has all of its results wait, each
+# with the memory that it stands on, and each read would walk them.
+_MOST_UNREAD = 8
+
+
 class WaitingCalls:
     """The calls that have to run for some results that are `alive`, and what these stand on.
 
@@ -139,6 +144,9 @@ class WaitingCalls:
         self.states: list[Call] = []
         if has_states and may_go_on:
             self.states = states_of(alive, calls, self._needed(asked), since)
+            unread = [call for call in alive if call.serial < since and not call.is_write]
+            if len(unread) > _MOST_UNREAD:
+                self.states += beside(unread, [*self._needed(asked), *self.states])
         apart = [*self.losses, *self.states]
         sizes = len(alive), numbers.get(asked, -1), len(self.losses), len(self.states)
         self.key = (*sizes, *[numbers[call] for call in apart], *key)
