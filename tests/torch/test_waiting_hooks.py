@@ -309,3 +309,16 @@ def test_networks_with_hooks_go_away() -> None:
             x.sum().backward()
         del layers, layer, x
     gc.collect()
+
+
+def test_a_gradient_of_numbers_alone_is_read() -> None:
+    """A product of two numbers that change has a template of unknown numbers; a gradient that is
+    one has nothing else to be computed from.
+    """
+    for step in range(40):
+        weight, share = 0.1 + step, 1.5 - step
+        x = torch.tensor(np.ones((3, 4), np.float32), requires_grad=True)
+        (0.3 * ((x * weight).sum() * share)).backward()
+        assert x.grad is not None
+        expected = np.full((3, 4), 0.3 * weight * share)
+        np.testing.assert_allclose(x.grad.numpy(), expected, rtol=1e-5)

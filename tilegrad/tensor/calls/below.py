@@ -309,6 +309,11 @@ class Below:
         positions = [*self.targets]
         seed = UOp.const(loss.dtype, 1) if self.seed is None else stand_ins[self.seed]
         found = gradients(loss, seed, [listed[position] for position in positions])
+        if example is _UNKNOWN:
+            values = {stand_ins[leaf] for leaf in self.leaves if not isinstance(leaf, Number)}
+            if any(each is not None and values.isdisjoint(each.toposort()) for each in found):
+                # A gradient of numbers alone is a constant, and no call.
+                return None
         computed = {nodes[leaf]: stand_ins[leaf] for leaf in self.leaves if leaf in self.numbers}
         reached = [
             (position, node.substitute(computed))

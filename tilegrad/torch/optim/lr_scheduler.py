@@ -100,7 +100,7 @@ class LRScheduler(_Rates, ours.LRScheduler):
         self._go_on(epoch)
 
     def _go_on(self, epoch: int | None = None) -> None:
-        self._loaded = None
+        self.__dict__.pop("_loaded", None)
         if "_epoch" not in self.__dict__:
             if isinstance(self, ours.OneCycleLR) and self.last_epoch >= self.total_steps:
                 raise ValueError(
@@ -116,7 +116,7 @@ class LRScheduler(_Rates, ours.LRScheduler):
     def state_dict(self) -> dict[str, Any]:
         """The state that the schedule needs to go on."""
         if "_epoch" in self.__dict__:
-            skipped = ("optimizer", "_epoch")
+            skipped = ("optimizer", "_epoch", "_loaded")
             own = {name: item for name, item in vars(self).items() if name not in skipped}
         else:
             # The options, and for a schedule of schedules the state of each.
