@@ -335,7 +335,7 @@ class Streamer(Pooler):
         if amount > 1:
             shapes: list[Callable[[], object]] = []
             shapes.append(partial(self.split_to, loop, OptOps.UPCAST, amount))
-            if width < extent <= UNROLLED * width and extent % width and not self.has_loops():
+            if self.is_plain() and width < extent <= UNROLLED * width and extent % width:
                 shapes.append(partial(self.unroll_row, loop, width))
             choose(self, shapes, share=1.0)
         if self.is_plain() and extent > 1 and set(self.outputs()) <= outside:
