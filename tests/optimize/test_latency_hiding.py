@@ -38,7 +38,9 @@ def test_threads_are_left_what_they_share() -> None:
 
 
 def test_all_columns_are_results_where_registers_hold_them() -> None:
-    """Eleven vectors of four, of which eight would hide the latency: no last chunk overlaps."""
+    """All eleven vectors of four fit the registers: no last chunk overlaps. Eight would hide the
+    latency.
+    """
     narrow = {"vector_bytes": 16, "registers": 16, "has_mask": False, "threads": 0}
     opts = shape(kernel_of(Tensor.empty(187, 57, 41).sum(1)), replace(WIDE, **narrow)).arg.opts
     assert list(opts) == [Opt(OptOps.OVERLAP, 1, 4), Opt(UPCAST, 2, 0), Opt(UPCAST, 1, 11)]

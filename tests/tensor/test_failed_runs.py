@@ -48,7 +48,7 @@ class _Steps:
 
 
 def _fail(monkeypatch: pytest.MonkeyPatch, kind: type[Exception]) -> list[int]:
-    """Let runs of segments and of their nodes fail, each of which is counted."""
+    """Let runs of segments and of their nodes fail; the list counts the attempts."""
     tried: list[int] = []
 
     def fail(*args: Any, **kwargs: Any) -> Any:

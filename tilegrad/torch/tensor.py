@@ -345,8 +345,7 @@ class Tensor(  # type: ignore[misc]
         self, name: str, other: Any, *, is_sole: bool = False, wants_grad: bool | None = None
     ) -> None:
         super()._take(name, other, is_sole=is_sole, wants_grad=wants_grad)
-        if not this_thread.stand_ins:
-            # A stand-in has no value; an error that is kept keeps it.
+        if not this_thread.stand_ins:  # These have no value, and an error that is kept keeps them.
             written.tensors.add(self)
         if len(retaining):
             follow_retained(self)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import numpy as np
@@ -48,3 +49,13 @@ def result_in(held: GlobalMemory, start: int, m: int, n: int) -> Array:
 def column_sums(m: int, n: int, k: int) -> Array:
     """The product of these operands."""
     return np.tile((np.arange(k * n).reshape(k, n) % 7).sum(0), (m, 1))
+
+
+def altered(text: str, pattern: str, instead: str) -> str:
+    """A kernel's text with something else wherever `pattern` is; a look ahead, or the beginning of
+    the text, goes over lines.
+    """
+    flags = re.S if "(?!" in pattern or r"\A" in pattern else 0
+    changed, times = re.subn(pattern, instead, text, flags=flags)
+    assert times
+    return changed

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from tilegrad.base.errors import ConfigError
 from tilegrad.nn.optim import Optimizer
-from tilegrad.nn.schedulers.scheduler import LRScheduler
+from tilegrad.nn.schedulers.scheduler import LRScheduler, Moved
 from tilegrad.tensor.handle.size_arguments import here
 from tilegrad.tensor.tensor import Tensor
 
@@ -72,10 +72,11 @@ class SequentialLR(LRScheduler):
             result = [(t < milestone).where(rate, old) for rate, old in zip(rates, result)]
         return result
 
-    def _moved(self, t: Tensor, rates: Sequence[Tensor]) -> list[Tensor]:
-        moved = []
+    def _moved(self, t: Tensor, rates: Sequence[Tensor]) -> Moved:
+        moved, formulas = [], []
         for each, own, start in zip(self.schedulers, self._times(t), (0, *self.milestones)):
             found = each._rates(own)
+            formulas.append(found)
             if each.is_chained:
                 # A scheduler begins at the rate of its step 0, whatever was before it.
                 found = [
@@ -83,7 +84,7 @@ class SequentialLR(LRScheduler):
                     for rate, old, new in zip(rates, self._formula, found)
                 ]
             moved.append(found)
-        return self._running(t, moved)
+        return self._running(t, moved), list(zip(self._formula, self._running(t, formulas)))
 
     def _others(self, t: Tensor) -> list[tuple[Tensor, Tensor]]:
         # Tensors that a scheduler moves stay as they are while others run.
@@ -132,14 +133,12 @@ class ChainedScheduler(LRScheduler):
         # Each has written its step 0.
         self._attach(first)
 
-    def _moved(self, t: Tensor, rates: Sequence[Tensor]) -> list[Tensor]:
-        moved = list(rates)
+    def _moved(self, t: Tensor, rates: Sequence[Tensor]) -> Moved:
+        moved, formulas = list(rates), []
         for each in self.schedulers:
-            moved = each._moved(t, moved)
-        return moved
-
-    def _followed(self, t: Tensor) -> list[tuple[Tensor, Tensor]]:
-        return [pair for each in self.schedulers for pair in each._followed(t)]
+            moved, formula = each._moved(t, moved)
+            formulas += formula
+        return moved, formulas
 
     def _rates(self, t: Tensor) -> list[Tensor]:
         result = [t * 0 + base for base in self.base_lrs]

@@ -13,7 +13,10 @@ from tilegrad.tensor.handle.size_arguments import here
 from tilegrad.tensor.storage import writes
 from tilegrad.tensor.tensor import Tensor
 
-__all__ = ["LRScheduler", "at_least_one", "cosine", "power", "restore", "saved"]
+__all__ = ["LRScheduler", "Moved", "at_least_one", "cosine", "power", "restore", "saved"]
+
+# New rates; and pairs of memory and its new value.
+Moved = tuple[list[Tensor], list[tuple[Tensor, Tensor]]]
 
 
 class LRScheduler:
@@ -107,36 +110,31 @@ class LRScheduler:
             )
         restore(self, state_dict)
         self.base_lrs = [float(rate) for rate in rates]
-        self._restart()
+        self._write(anew=True)
         for group, rate in zip(self.optimizer._param_groups, state_dict.get("rates", ())):
             group["lr"] = float(rate)
 
-    def _write(self) -> None:
-        """Write the rates of the step that `count` has reached."""
+    def _write(self, *, anew: bool = False) -> None:
+        """Write the rates of the step that `count` has reached; those of the formula if `anew`."""
         t = self.count.cast(dtypes.float32)
         rates = [group["lr"] for group in self.optimizer._param_groups]
-        moved = self._moved(t, rates)
-        self._assign([*zip(rates, moved), *self._followed(t), *self._others(t)])
-
-    def _restart(self) -> None:
-        """Write the formula's rates for `count`, whatever they were."""
-        t = self.count.cast(dtypes.float32)
-        rates = [group["lr"] for group in self.optimizer._param_groups]
-        self._assign([*zip(rates, self._rates(t)), *self._followed(t), *self._others(t)])
-
-    def _assign(self, values: Sequence[tuple[Tensor, Tensor]]) -> None:
-        made = [(memory, new.cast(memory.dtype)) for memory, new in values]
+        moved, formula = self._moved(t, rates)
+        pairs = [*zip(rates, self._rates(t) if anew else moved), *formula, *self._others(t)]
+        made = [(memory, new.cast(memory.dtype)) for memory, new in pairs]
         writes.realize_written([self.count, *(memory.assign(new) for memory, new in made)])
 
-    def _moved(self, t: Tensor, rates: Sequence[Tensor]) -> list[Tensor]:
-        """The rates of step t of groups that have `rates`."""
+    def _moved(self, t: Tensor, rates: Sequence[Tensor]) -> Moved:
+        """The rates of step t of groups that have `rates`, and the formula's, each with the memory
+        that keeps it for the next step.
+        """
         found = self._rates(t)
         if not self.is_chained:
-            return found
-        return [
+            return found, []
+        moved = [
             self._scaled(rate, old, new.cast(rate.dtype))
             for rate, old, new in zip(rates, self._formula, found)
         ]
+        return moved, list(zip(self._formula, found))
 
     def _scaled(self, rate: Tensor, old: Tensor, new: Tensor) -> Tensor:
         """The rate after a step in which the formula goes from `old` to `new`. If something else
@@ -147,10 +145,6 @@ class LRScheduler:
         # Out of the least rate no ratio leads: there it moves as far as the formula.
         moved = old.eq(least).where(rate + (new - least), scaled)
         return rate.eq(old).where(new, moved)
-
-    def _followed(self, t: Tensor) -> list[tuple[Tensor, Tensor]]:
-        """The memory of the formula's last rates, and their values at step t."""
-        return list(zip(self._formula, self._rates(t))) if self._formula else []
 
     def _rates(self, t: Tensor) -> list[Tensor]:
         """The rate of each group at step t."""

@@ -200,9 +200,7 @@ class Indexing(Creation):
     @templated
     @valued
     def _picked_at(self, key: tuple[Any, ...]) -> Self:
-        """The elements that integer tensors pick, or one list of one index, beside numbers, slices,
-        None and Ellipsis.
-        """
+        """The elements at integer tensors, or one list, beside numbers, slices, None, Ellipsis."""
         if any(map(is_one_index, key)):
             # A copy of a slice, as a list picks copies.
             sliced = tuple([as_slice(entry) if is_one_index(entry) else entry for entry in key])

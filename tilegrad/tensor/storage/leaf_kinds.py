@@ -6,7 +6,7 @@ noted for.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeGuard
 
 from tilegrad.base.dtype import DType
 from tilegrad.ir.op import Ops
@@ -15,7 +15,7 @@ from tilegrad.tensor.handle.waiting import Moves
 
 __all__ = [
     "DrawKind", "Kind", "LeafKind", "NumberKind", "SizedKind", "SizedSliceKind", "SliceOfMemory",
-    "slice_of", "takes_moves", "takes_offsets",
+    "is_draw", "slice_of", "takes_moves", "takes_offsets",
 ]  # fmt: skip
 
 
@@ -124,6 +124,11 @@ class SizedSliceKind(NamedTuple):
 
 # The shape below, that of the slice, where it begins, and the number of DETACH.
 SliceOfMemory = tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...], int]
+
+
+def is_draw(node: Any) -> TypeGuard[UOp]:
+    """Whether a leaf is random words that are in no memory."""
+    return isinstance(node, UOp) and node.op is Ops.RAND and node.stored is None
 
 
 def slice_of(moves: Sequence[tuple[Ops, Any, tuple[Any, ...]]], size: int) -> SliceOfMemory | None:

@@ -33,6 +33,7 @@ from tilegrad.tensor.storage.leaf_kinds import (
     NumberKind,
     SizedKind,
     SizedSliceKind,
+    is_draw,
     takes_moves,
 )
 from tilegrad.tensor.storage.noted_runs import Segment
@@ -42,7 +43,6 @@ from tilegrad.tensor.storage.signatures import (
     WaitingCalls,
     base_below,
     is_computed,
-    is_draw,
     node_of,
     sliced,
     whole,

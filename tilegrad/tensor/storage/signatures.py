@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from math import prod
 from operator import attrgetter
 from struct import Struct
-from typing import Any, NamedTuple, TypeGuard
+from typing import Any, NamedTuple
 
 from tilegrad.base.dtype import DType
 from tilegrad.engine.realize import realize as engine
@@ -32,14 +32,21 @@ from tilegrad.tensor.storage.leaf_kinds import (
     NumberKind,
     SizedKind,
     SizedSliceKind,
+    is_draw,
     takes_moves,
     takes_offsets,
 )
-from tilegrad.tensor.storage.unread_states import asked_with, beside, lengthens, states_of
+from tilegrad.tensor.storage.unread_states import (
+    asked_with,
+    beside,
+    lengthens,
+    states_of,
+    unread_of,
+)
 
 __all__ = [
-    "Leaves", "WaitingCalls", "base_below", "bases_of", "described", "is_computed", "is_draw",
-    "moves_of", "node_of", "sliced", "waiting_calls", "whole",
+    "Leaves", "WaitingCalls", "base_below", "bases_of", "described", "is_computed", "moves_of",
+    "node_of", "sliced", "waiting_calls", "whole",
 ]  # fmt: skip
 
 # Ops of a graph that calls stand on and that is no memory: more are worth keeping, if a tensor has
@@ -78,11 +85,6 @@ def waiting_calls(pool: Pool) -> list[Call]:
     if len(found) > 1:
         found.sort(key=_by_time)
     return found
-
-
-# A list that a loop appends to (`losses.append(loss.detach())`) has all of its results wait, each
-# with the memory that it stands on, and each read would walk them.
-_MOST_UNREAD = 8
 
 
 class WaitingCalls:
@@ -144,9 +146,7 @@ class WaitingCalls:
         self.states: list[Call] = []
         if has_states and may_go_on:
             self.states = states_of(alive, calls, self._needed(asked), since)
-            unread = [call for call in alive if call.serial < since and not call.is_write]
-            if len(unread) > _MOST_UNREAD:
-                self.states += beside(unread, [*self._needed(asked), *self.states])
+            self.states += unread_of(alive, [*self._needed(asked), *self.states], since)
         apart = [*self.losses, *self.states]
         sizes = len(alive), numbers.get(asked, -1), len(self.losses), len(self.states)
         self.key = (*sizes, *[numbers[call] for call in apart], *key)
@@ -265,11 +265,6 @@ def described(leaves: Sequence[Input]) -> Leaves | None:
         # An ordinary run finds what was computed from it before.
         return None
     return Leaves(nodes, tuple(kinds), [*bases], [*copies])
-
-
-def is_draw(node: Any) -> TypeGuard[UOp]:
-    """Whether a leaf is random words that are in no memory."""
-    return isinstance(node, UOp) and node.op is Ops.RAND and node.stored is None
 
 
 def node_of(call: Call) -> UOp | None:

@@ -19,9 +19,10 @@ from typing import Any
 
 from tilegrad.tensor.handle.waiting import Call, Number
 
-__all__ = ["asked_with", "beside", "goes_on", "lengthens", "states_of"]
+__all__ = ["asked_with", "beside", "goes_on", "lengthens", "states_of", "unread_of"]
 
 _by_time = attrgetter("serial")
+_MOST_UNREAD = 8
 
 
 def asked_with(alive: Sequence[Call], asked: Call) -> list[Call]:
@@ -62,6 +63,15 @@ def states_of(
                 found.add(call)
                 break
     return [call for call in alive if call in found and call.serial >= since]
+
+
+def unread_of(alive: Sequence[Call], roots: Sequence[Call], since: int) -> list[Call]:
+    """The results among `alive` that have waited for two runs and that `roots` do not need, once
+    they are many: a list that a loop appends to (`losses.append(loss.detach())`) would have each of
+    its results wait with the memory of its step, and each read walk them all.
+    """
+    unread = [call for call in alive if call.serial < since and not call.is_write]
+    return beside(unread, roots) if len(unread) > _MOST_UNREAD else []
 
 
 def beside(calls: Sequence[Call], roots: Sequence[Call]) -> list[Call]:

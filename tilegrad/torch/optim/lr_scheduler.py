@@ -223,7 +223,7 @@ def _resume(scheduler: Any, count: int) -> None:
     if hasattr(scheduler, "_steps"):
         scheduler._steps = count
     scheduler.count.assign(scheduler.count * 0 + count)
-    scheduler._restart()
+    scheduler._write(anew=True)
 
 
 if not TYPE_CHECKING:
