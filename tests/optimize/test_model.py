@@ -94,6 +94,17 @@ def test_pages_tell_orders_of_a_transpose_apart() -> None:
     assert estimate(contiguous, CPU).pages < along.pages / 100
 
 
+def test_pages_of_a_tile_wait_once_for_each_line_from_memory() -> None:
+    """Eight columns of 64 rows at a time: 64 pages, whose lines are read again from a cache."""
+    weights = Tensor.empty(8, 1024, 1024).realize()
+    values = Tensor.empty(8, 1024, 64).realize()
+    product = start(kernel_of(weights.transpose(1, 2) @ values, CPU), CPU)
+    shape = [Opt(UPCAST, 2, 32), Opt(UPCAST, 1, 8), Opt(OptOps.TILE, 3, 64), Opt(OptOps.TILE, 0, 1)]
+    found = estimate(apply_opts(product, [*shape, Opt(OptOps.STAGE, 0, 2)], CPU), CPU)
+    lines = found.traffic[-1] / CPU.line_bytes
+    assert found.pages < 1.1 * CPU.timing.page_ahead * lines
+
+
 @pytest.mark.parametrize(
     ("rows", "columns", "amount"), [(64, 30, 32), (64, 24, 32), (64, 25, 8), (3, 250, 8), (9, 7, 8)]
 )

@@ -210,7 +210,7 @@ class _Counter:
             instructions += times * body.instructions
             code += body.instructions
         memory = Traffic(self.nodes, self.loops, self.target, self.around, self.lanes)
-        traffic, pages = self._with_arrays(memory.levels()), memory.pages()
+        traffic, pages = self._with_arrays(memory.levels), memory.pages()
         levels = tuple(
             nbytes * cycles for nbytes, cycles in zip(traffic, timing.byte[1:], strict=True)
         )

@@ -9,6 +9,7 @@ cache holds wait until a line before has left.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Collection, Mapping, Sequence
 
@@ -72,6 +73,7 @@ class Traffic:
         }
         self._touched: dict[tuple[int, int], dict[UOp, float]] = {}
 
+    @functools.cached_property
     def levels(self) -> tuple[int, ...]:
         """Bytes from the second cache, the last, and memory."""
         caches, line = self.target.cache_bytes, self.target.line_bytes
@@ -87,10 +89,14 @@ class Traffic:
     def pages(self) -> float:
         """Cycles for addresses of pages, for pages that are not fetched ahead, and sets."""
         timing, page = self.target.timing, self.target.page_bytes
-        cycles = self._fetched(page, self.target.pages) * timing.page
-        # Fetches from memory also wait for pages that are not fetched ahead.
+        unknown = self._fetched(page, self.target.pages)
+        cycles = unknown * timing.page
+        # Fetches from memory also wait for pages that are not fetched ahead: where the address is
+        # known, once for each line, as its other elements are in a cache when they are read.
         if self._farthest() == self.memory:
-            cycles += self._fetched(page, self.target.prefetched_pages) * timing.page_ahead
+            lines = self.levels[-1] / self.target.line_bytes
+            pages = self._fetched(page, self.target.prefetched_pages)
+            cycles += max(unknown, min(pages, lines)) * timing.page_ahead
         return cycles + self._crowded()
 
     def _farthest(self) -> int:
