@@ -78,6 +78,35 @@ def test_the_second_step_of_an_optimizer_compiles_nothing(
     assert losses == sorted(losses, reverse=True)
 
 
+@pytest.mark.parametrize("items", [64, 4096])
+def test_the_second_step_over_one_large_array_with_running_statistics_compiles_nothing(
+    items: int,
+) -> None:
+    """Data of any size is memory from the start, as are statistics that begin as constants."""
+    x, labels = numbers(items, 6, 4), np.arange(items, dtype=np.int64) % 4
+    norm, layer = nn.BatchNorm(6), nn.Linear(24, 4)
+    optimizer = nn.optim.Adam(nn.state.get_parameters([norm, layer]), lr=0.01)
+    data, wanted = Tensor(x), Tensor(labels)
+    work = []
+    mean, variance = np.zeros(6), np.ones(6)
+    with Tensor.train():
+        for _ in range(4):
+            loss = layer(norm(data).relu().flatten(1)).cross_entropy(wanted)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            loss.item()
+            work.append(_work())
+            mean = 0.9 * mean + 0.1 * x.mean((0, 2), dtype=np.float64)
+            variance = 0.9 * variance + 0.1 * x.var((0, 2), ddof=1, dtype=np.float64)
+    assert work == work[:1] * 4
+    assert norm.running_mean is not None and norm.running_var is not None
+    assert norm.num_batches_tracked is not None
+    close(norm.running_mean, mean, 1e-4)
+    close(norm.running_var, variance, 1e-4)
+    assert norm.num_batches_tracked.item() == 4
+
+
 def test_the_second_step_of_updates_by_hand_compiles_nothing() -> None:
     first, second = numbers(6, 10, seed=1), numbers(10, 4, seed=2)
     a, b = first.astype(np.float64), second.astype(np.float64)

@@ -1,4 +1,4 @@
-"""Small NumPy arrays are memory of the device from the start: what they are, and what sees them."""
+"""NumPy arrays are memory of a processor from the start: their values, and who sees them."""
 
 from __future__ import annotations
 
@@ -22,13 +22,15 @@ def waiting() -> Iterator[None]:
         yield
 
 
-def test_a_small_array_makes_no_node() -> None:
-    Tensor(SMALL)
+@pytest.mark.parametrize("shape", [(3, 4), (300, 400)])
+def test_an_array_makes_no_node(shape: tuple[int, ...]) -> None:
+    array = np.zeros(shape, np.float32)
+    Tensor(array)
     before = node_count()
-    x = Tensor(SMALL)
+    x = Tensor(array)
     assert node_count() == before
-    assert (x.shape, x.dtype, x.device, x.requires_grad) == ((3, 4), dtypes.float32, "CPU", None)
-    assert x.uop.shape == (3, 4)
+    assert (x.shape, x.dtype, x.device, x.requires_grad) == (shape, dtypes.float32, "CPU", None)
+    assert x.uop.shape == shape
 
 
 @pytest.mark.parametrize(
@@ -50,6 +52,9 @@ def test_a_small_array_makes_no_node() -> None:
         np.array(2),
         np.zeros((1 << 14) + 1, np.float32),
         np.arange(1 << 11),
+        np.arange(1 << 17, dtype=np.int32).reshape(256, -1).T,
+        np.arange(1 << 17, dtype=np.float64).reshape(64, 2, -1)[::3, 1, ::-2],
+        np.arange(1 << 17) % 3 == 1,
     ],
     ids=lambda array: f"{array.dtype.str}{array.shape}",
 )
@@ -113,11 +118,16 @@ def test_bytes_are_counted_and_given_back() -> None:
     assert GlobalCounters.mem_used == used
 
 
-def test_indices_out_of_range_are_found_where_they_are_used() -> None:
-    table = Tensor(SMALL)
+@pytest.mark.parametrize("count", [2, 5000])
+def test_indices_out_of_range_are_found_where_they_are_used(count: int) -> None:
+    table, indices = Tensor(SMALL), np.arange(count) % 3
+    inside = Tensor(indices)
+    indices[-1] = 3
+    outside = Tensor(indices)
     for _ in range(4):
+        np.testing.assert_array_equal(table[inside].numpy(), SMALL[np.arange(count) % 3])
         with pytest.raises(IndexBoundsError):
-            table[Tensor(np.array([0, 3]))]
+            table[outside]
 
 
 def test_another_thread_reads_what_this_one_made() -> None:

@@ -11,6 +11,7 @@ from tilegrad.nn.layer_checks import FactoryOptions, check_size, positive
 from tilegrad.nn.module import Module
 from tilegrad.tensor.handle.size_arguments import here
 from tilegrad.tensor.tensor import Tensor
+from tilegrad.tensor.writing.at_once import become_memory
 
 __all__ = [
     "BatchNorm", "BatchNorm1d", "BatchNorm2d", "BatchNorm3d", "GroupNorm", "InstanceNorm",
@@ -81,6 +82,7 @@ class BatchNorm(Module):
         share: float | Tensor = 0.0
         is_tracking = self.training and self.num_batches_tracked is not None
         if is_tracking and self.num_batches_tracked is not None:
+            become_memory(self.num_batches_tracked)
             count = self.num_batches_tracked + 1
             share = 1 / count.cast(dtypes.float32) if self.momentum is None else self.momentum
         result = functional.batch_norm(

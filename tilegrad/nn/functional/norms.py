@@ -12,6 +12,7 @@ from tilegrad.base.errors import ConfigError, ShapeError
 from tilegrad.tensor.handle.core import check_tensors, describe
 from tilegrad.tensor.handle.size_arguments import here, same_shape, show_shape
 from tilegrad.tensor.tensor import Tensor
+from tilegrad.tensor.writing.at_once import become_memory
 
 __all__ = [
     "batch_norm", "group_norm", "instance_norm", "layer_norm", "local_response_norm", "normalize",
@@ -85,6 +86,8 @@ def _refuse_one(name: str, group: str, input: Tensor, counts: Sequence[Any]) -> 
 
 def move(running: Tensor, new: Tensor, share: float | Tensor) -> None:
     """Write running + (new - running) * share."""
+    # The first step reads memory as all later ones do, and so is their graph.
+    become_memory(running)
     weight = share if not isinstance(share, Tensor) else share.cast(running.dtype)
     running.assign(running * (1 - weight) + new.detach().cast(running.dtype) * weight)
 

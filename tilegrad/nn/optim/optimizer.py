@@ -20,6 +20,7 @@ from tilegrad.nn.optim.saved import Saved
 from tilegrad.nn.optim.together import KnownReads, advance_together, move_together
 from tilegrad.tensor.handle.gradient import set_gradient
 from tilegrad.tensor.handle.size_arguments import here
+from tilegrad.tensor.results.computing import realize_first
 from tilegrad.tensor.storage import memory, writes
 from tilegrad.tensor.tensor import Tensor
 from tilegrad.tensor.writing.undo import all_or_nothing
@@ -370,8 +371,7 @@ class Optimizer(OptimizerArguments):
             if tensor.uop.is_constant:
                 # All zeros of a shape are one node; what is written to must be one tensor's own.
                 tensor.uop = memory.filled(tensor.uop, tensor.device)
-        if tensors:
-            Tensor.realize(*tensors)
+        realize_first(tensors)
 
     def _written(self, index: int) -> list[Tensor]:
         """Assign to parameter number `index` and its state. The new value itself stays in here: a

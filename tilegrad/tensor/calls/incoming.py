@@ -11,7 +11,7 @@ from tilegrad.device.disk import is_file
 from tilegrad.engine.realize.noted_writes import want_slice_writes
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp
-from tilegrad.tensor.calls.uploads import are_few, can_upload, upload, upload_bytes
+from tilegrad.tensor.calls.uploads import can_upload, is_at_once, upload, upload_bytes
 from tilegrad.tensor.handle.aliases import hold, is_alone, set_apart
 from tilegrad.tensor.handle.core import (
     Core,
@@ -142,7 +142,9 @@ def _shows_what_waits(tensor: Any) -> bool:
 
 
 def _become_memory(tensor: Any, data: Any, device: str, dtype: DType | None) -> bool:
-    """Let `tensor` be memory with the values of a small array or list of numbers; whether it is."""
+    """Let `tensor` be memory with the values of an array or a small list of numbers; whether it
+    is.
+    """
     if data.__class__ is not list and data.__class__ is not tuple:
         return host_memory.is_plain_array(data) and upload(tensor, data, device, dtype)
     if not tensor._at_once or not can_upload(device):
@@ -151,8 +153,9 @@ def _become_memory(tensor: Any, data: Any, device: str, dtype: DType | None) -> 
     if numbers is None:
         return False
     raw, kind, shape = numbers
-    is_small = are_few(len(raw) // kind.itemsize, kind)
-    return is_small and upload_bytes(tensor, raw, kind, shape, device)
+    if not is_at_once(device, len(raw) // kind.itemsize, kind):
+        return False
+    return upload_bytes(tensor, raw, kind, shape, device)
 
 
 def _node_of(cls: Any, data: Any, device: str, dtype: DType | None) -> tuple[UOp, Variables]:

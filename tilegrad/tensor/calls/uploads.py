@@ -1,8 +1,9 @@
 """NumPy arrays, and the lists of `tilegrad.torch`, become memory when the tensor is made.
 
-An array is copied in any case, as its owner may write to it. A small one is copied to where it is
-needed, so the tensor is memory from the start: no node says that it has to be copied, and a loop
-that makes a tensor of new data at each step has equal leaves at each step. Large arrays, files, and
+An array is copied in any case, as its owner may write to it. It is copied to where it is needed, so
+the tensor is memory from the start: no node says that it has to be copied, a loop that makes a
+tensor of new data at each step has equal leaves at each step, and the first step of a loop over one
+array is the graph of the others. Large arrays for devices with memory of their own, files, and
 whatever somebody wants to see (a capture, `DEBUG=2`, NOOPT) stay copies that a run makes.
 """
 
@@ -24,16 +25,18 @@ from tilegrad.runtime.buffer import Buffer, over, size_class
 from tilegrad.tensor.handle.core import device_of
 from tilegrad.tensor.handle.replaced import stands_on_memory
 from tilegrad.tensor.handle.waiting import Moves, Value
+from tilegrad.tensor.storage.host_readable import note_uploaded
 from tilegrad.tensor.storage.writes import postpones_calls
 
 __all__ = [
-    "are_few", "can_upload", "moves_to", "new_memory", "upload", "upload_bytes", "uploaded",
+    "are_few", "can_upload", "is_at_once", "moves_to", "new_memory", "upload", "upload_bytes", "uploaded",
     "uploaded_bytes",
 ]  # fmt: skip
 
-# More takes longer to copy than the nodes of a copy take to make.
+# Bytes of an array that is copied at once to a device with memory of its own; a larger one may never
+# be needed there as a whole, or on another device.
 _MOST_BYTES = 1 << 16
-# Elements of an integer array in memory that are checked where it is an index or a label
+# Integers that are checked in any memory where they are indices or labels
 # (`tensor.storage.host_readable`).
 _MOST_INDICES = 1 << 10
 # By NumPy's dtype.
@@ -56,11 +59,11 @@ def upload(tensor: Any, array: Any, device: str, wanted: DType | None = None) ->
     if dtype is None or not array.shape or not array.size:
         return False
     if wanted is not None and wanted is not dtype:
-        if (dtype, wanted) not in _CONVERTED or array.nbytes > _MOST_BYTES:
+        if (dtype, wanted) not in _CONVERTED or not is_at_once(device, array.size, dtype):
             return False
         with sys.modules["numpy"].errstate(over="ignore"):
             dtype, array = wanted, array.astype(wanted.name)
-    if not are_few(array.size, dtype) or not can_upload(device):
+    if not is_at_once(device, array.size, dtype) or not can_upload(device):
         return False
     return upload_bytes(tensor, array, dtype, array.shape, device)
 
@@ -70,6 +73,8 @@ def upload_bytes(tensor: Any, data: Any, dtype: DType, shape: tuple[int, ...], d
     buffer = new_memory(data, dtype, math.prod(shape), device)
     if buffer is None:
         return False
+    if not dtype.is_float:
+        note_uploaded(buffer)
     # Another thread may look at the tensor as soon as it stands on memory.
     tensor.device = device
     entry = composing.entry or call_site()
@@ -83,7 +88,7 @@ def new_memory(data: Any, dtype: DType, size: int, device: str) -> Buffer | None
     """
     nbytes = size * dtype.itemsize
     start = time.perf_counter()
-    raw = data if isinstance(data, (bytes, memoryview)) else data.tobytes()
+    raw = data if isinstance(data, (bytes, memoryview)) else _bytes_of(data)
     allocator = (Device.at_hand(device) or Device[device]).allocator
     block = size_class(nbytes)
     handles = allocator.allocate_all([block])
@@ -112,14 +117,23 @@ def uploaded_bytes(like: Any, data: bytes, dtype: DType, shape: tuple[int, ...])
     be no memory at once, too.
     """
     device = device_of(like)
-    if len(data) > _MOST_BYTES or not can_upload(device):
+    if not is_at_once(device, math.prod(shape), dtype) or not can_upload(device):
         return None
     made = object.__new__(like.__class__)
     return made if upload_bytes(made, data, dtype, shape, device) else None
 
 
+def is_at_once(device: str, size: int, dtype: DType) -> bool:
+    """Whether an array of `size` elements is copied to `device` when the tensor is made: of a
+    processor any, as its memory is the host's and a copy is due anyway.
+    """
+    return device == "CPU" or are_few(size, dtype)
+
+
 def are_few(size: int, dtype: DType) -> bool:
-    """Whether an array of `size` elements is small enough to be copied when the tensor is made."""
+    """Whether `size` elements are copied in less time than nodes of a copy take to make, and known
+    to whoever checks them.
+    """
     return size * dtype.itemsize <= _MOST_BYTES and (size <= _MOST_INDICES or dtype.is_float)
 
 
@@ -134,6 +148,13 @@ def can_upload(device: str) -> bool:
         return False
     switches = current_config()
     return switches.DEBUG < 2 and not switches.CHECK
+
+
+def _bytes_of(array: Any) -> Any:
+    """The bytes of an array in row-major order; a copy only where they lie in another one."""
+    if not array.flags.c_contiguous:
+        return array.tobytes()
+    return array.reshape(-1).view("uint8").data
 
 
 def _plain(kind: Any) -> DType | None:

@@ -23,7 +23,7 @@ from tilegrad.tensor.storage.host_graphs import computed_by_host
 from tilegrad.tensor.storage.memory import is_stored
 from tilegrad.tensor.storage.short_reads import realize_shortly
 
-__all__ = ["realize_all"]
+__all__ = ["realize_all", "realize_first"]
 
 _exclusive = exclusive()
 
@@ -56,6 +56,16 @@ def realize_all(tensors: Sequence[Any]) -> None:
             # Else every later run would try again.
             overwritten.leave_out_overwritten()
             raise
+
+
+def realize_first(tensors: Sequence[Any]) -> None:
+    """As `realize_all`, of state before its first use: all else that waits is left as it is, so
+    that it runs as it does when the state is there.
+    """
+    with _exclusive:
+        pending = _pending(tensors)
+        if pending:
+            _compute(pending)
 
 
 def _pending(tensors: Sequence[Any]) -> list[Any]:

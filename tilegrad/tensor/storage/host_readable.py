@@ -16,9 +16,10 @@ from tilegrad.runtime.buffer import Buffer
 from tilegrad.tensor.handle.waiting import Call
 from tilegrad.tensor.storage import host_memory
 
-__all__ = ["Known", "known", "known_elements"]
+__all__ = ["Known", "known", "known_elements", "note_uploaded"]
 
-# Elements that are looked at where they are known: what came from the host, and other memory.
+# Elements that are looked at where they are known: of data that came from the host, and of other
+# memory.
 _MOST_FROM_HOST = 1 << 16
 _MOST_IN_MEMORY = 1 << 10
 # Up to this number of elements Python finds the ends as fast as NumPy, which takes time to load.
@@ -43,6 +44,14 @@ _Down = tuple[UOp | Buffer, list[_Step], tuple[Any, ...]]
 # lie between.
 _looked: weakref.WeakKeyDictionary[Buffer, tuple[int, DType, float, float, float | None]]
 _looked = weakref.WeakKeyDictionary()
+# Memory that a user's data was copied to, and its version then.
+_uploaded: weakref.WeakKeyDictionary[Buffer, int] = weakref.WeakKeyDictionary()
+
+
+def note_uploaded(buffer: Buffer) -> None:
+    """Note that memory holds data that came from the host, until something else is written."""
+    if buffer.size > _MOST_IN_MEMORY:
+        _uploaded[buffer] = buffer.watch()
 
 
 class KnownNumber(NamedTuple):
@@ -207,7 +216,8 @@ def known_elements(tensor: Any) -> Any | None:
 
 
 def _most_of(buffer: Buffer) -> int:
-    return _MOST_FROM_HOST if buffer.device == "HOST" else _MOST_IN_MEMORY
+    is_from_host = buffer.device == "HOST" or _uploaded.get(buffer) == buffer.version
+    return _MOST_FROM_HOST if is_from_host else _MOST_IN_MEMORY
 
 
 def _down(each: Any) -> _Down | None:

@@ -261,7 +261,9 @@ class _Others(engine.Others):
         while stack:
             for source in stack.pop().src:
                 if source in numbers:
-                    found.add(source)
+                    # One that was computed before is in memory, which its gradients go to.
+                    if engine.realized(source) is None:
+                        found.add(source)
                 elif source in outside and source not in seen:
                     seen.add(source)
                     stack.append(source)

@@ -1,0 +1,64 @@
+"""Results that are read one after another before `backward`: every gradient reaches its parameter."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tilegrad.torch as torch
+from tests.tensor.helpers import numbers
+
+F = torch.nn.functional
+
+
+def _copied(values: np.ndarray) -> Any:
+    made = torch.randn(*values.shape).requires_grad_()
+    with torch.no_grad():
+        made.copy_(torch.from_numpy(values.copy()))
+    return made
+
+
+def _filled(values: np.ndarray) -> Any:
+    made = torch.nn.Parameter(torch.zeros(*values.shape))
+    made.data = torch.from_numpy(values.copy())
+    return made
+
+
+def _stepped(values: np.ndarray) -> Any:
+    """A parameter whose last update was not read."""
+    made = torch.from_numpy(values + 1).requires_grad_()
+    made.sum().backward()
+    torch.optim.SGD([made], lr=1.0).step()
+    made.grad = None
+    return made
+
+
+@pytest.mark.parametrize(
+    ("make", "width", "count"),
+    [(_copied, 7, 2), (_copied, 8, 3), (_copied, 9, 5), (_filled, 10, 3), (_stepped, 11, 3)],
+)
+def test_each_of_several_results_is_read_before_backward(
+    make: Callable[[np.ndarray], Any], width: int, count: int
+) -> None:
+    """As an actor and a critic do: values of all steps, each looked at, then their losses. The
+    first loop of its kind counts, so that each has a width of its own.
+    """
+    a, b, inputs = numbers(width, 4, seed=1), numbers(1, width, seed=2), numbers(count, 4, seed=3)
+    first, second = make(a), make(b)
+    values = []
+    for x in inputs:
+        found = F.relu(F.linear(torch.from_numpy(x.copy()), first))
+        values.append(F.linear(found, second))
+    hidden = np.maximum(inputs.astype(np.float64) @ a.T, 0)
+    losses = []
+    for step, value in enumerate(values):
+        assert value.item() == pytest.approx((hidden[step] @ b[0]).item(), rel=1e-4)
+        losses.append((value * float(step + 1)).sum())
+    torch.stack(losses).sum().backward()
+    weights = np.arange(1, count + 1)
+    np.testing.assert_allclose(second.grad.numpy()[0], weights @ hidden, rtol=1e-4, atol=1e-5)
+    back = (weights[:, None] * b) * (hidden > 0)
+    np.testing.assert_allclose(first.grad.numpy(), back.T @ inputs, rtol=1e-4, atol=1e-5)
