@@ -21,6 +21,7 @@ from tilegrad.base.trace import recording
 from tilegrad.ir import Ops, PatternMatcher, Rule, UOp, UPat, graph_rewrite
 from tilegrad.ir import rules as rules_package
 from tilegrad.ir.checks import CHECKS
+from tilegrad.ir.op import Axis
 from tilegrad.ir.rules import SIMPLIFY, moved_by, simplify, simplify_under
 from tilegrad.ir.text import render
 
@@ -324,6 +325,16 @@ def test_simplify_under_keeps_the_value_where_the_condition_holds(seed: int) -> 
     )
     same = ours[holds] == theirs[holds]
     assert same.all(), f"{render(before)} if {render(condition)}\n{render(after)}"
+
+
+def test_a_loop_stays_where_a_condition_says_its_extent() -> None:
+    """The reduction around the value has the loop, with its own extent."""
+    size = UOp.variable("size", 0, 1024)
+    loop = UOp(Ops.RANGE, dtypes.index, (size + 2,), (1, Axis.REDUCE))
+    value = (loop < size + 1).where(UOp.const(dtypes.index, 0), 1) * (size + 2)
+    after = simplify_under(value, (UOp.const(dtypes.index, 0) < size).logical_not())
+    assert after.ranges == {loop}
+    assert simplify(after.substitute({loop: UOp.const(dtypes.index, 1)})).arg == 2
 
 
 def random_typed(rng: random.Random, leaves: list[UOp], steps: int) -> UOp:

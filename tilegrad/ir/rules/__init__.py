@@ -146,11 +146,19 @@ def _rewritten(
     may matter only with that of another.
     """
     back: dict[UOp, UOp] = {}
+    around: dict[UOp, UOp] = {}
+    if any(low == high for _, low, high in bounded):
+        # The loops around the node stay, whatever their extents are where the condition holds.
+        loops = [loop for loop in node.ranges if loop.src[0].op is not Ops.CONST]
+        for number, loop in enumerate(sorted(loops, key=lambda loop: loop.arg[0])):
+            around[loop] = UOp.variable(f"loop{number}", int(loop.vmin), int(loop.vmax))
+        node = node.substitute(around)
+        back = {stand_in: loop for loop, stand_in in around.items()}
     for number, (expression, low, high) in enumerate(bounded):
         is_pinned = low == high
         stand_in = UOp.variable(f"under{number}", low, high)
         value = UOp.const(dtypes.index, low) if is_pinned else stand_in
-        node = replace(node, expression, value)
+        node = replace(node, expression.substitute(around), value)
         if not is_pinned:
             back[stand_in] = expression
     return simplify(simplify(node).substitute(back))
