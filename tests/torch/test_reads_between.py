@@ -63,3 +63,24 @@ def test_each_of_several_results_is_read_before_backward(
     np.testing.assert_allclose(second.grad.numpy()[0], weights @ hidden, rtol=1e-4, atol=1e-5)
     back = (weights[:, None] * b) * (hidden > 0)
     np.testing.assert_allclose(first.grad.numpy(), back.T @ inputs, rtol=1e-4, atol=1e-5)
+
+
+def test_a_loss_weighed_by_another_number_in_each_step() -> None:
+    """A policy's gradient: the sum over the classes' logarithms times a return, which is a number
+    of Python. Along the classes the gradient that comes down is that number.
+    """
+    forget()
+    weight, x = numbers(3, 4, seed=1).astype(np.float64), numbers(2, 4, seed=2)
+    w = torch.from_numpy(weight.astype(np.float32)).requires_grad_()
+    optimizer = torch.optim.SGD([w], lr=0.1)
+    for step in range(6):
+        logits = F.linear(torch.from_numpy(x.copy()), w)
+        earned = 1.5 - step * logits.sum().item()
+        expected = x.astype(np.float64) @ weight.T
+        assert earned == pytest.approx(1.5 - step * expected.sum(), rel=1e-4)
+        optimizer.zero_grad()
+        (-F.log_softmax(logits, -1) * earned).sum().backward()
+        optimizer.step()
+        shares = np.exp(expected) / np.exp(expected).sum(1, keepdims=True)
+        weight -= 0.1 * (earned * (3 * shares - 1)).T @ x
+        np.testing.assert_allclose(w.detach().numpy(), weight, rtol=1e-4, atol=1e-5)

@@ -140,7 +140,8 @@ def _without_factors(x: UOp, axes: tuple[int, ...]) -> tuple[UOp, list[tuple[Ops
 
 def _narrow(x: UOp, axes: tuple[int, ...], depth: int = _DEPTH) -> UOp | None:
     """`x` with size 1 along `axes`, if it is seen to be the same all along them."""
-    if x.op is Ops.CONST:
+    if x.op is Ops.CONST or x.shape == ():
+        # One number, which may be unknown until a step is run.
         return x
     if x.op is Ops.EXPAND:
         source = x.src[0]
