@@ -72,15 +72,15 @@ def test_a_loss_weighed_by_another_number_in_each_step() -> None:
     forget()
     weight, x = numbers(3, 4, seed=1).astype(np.float64), numbers(2, 4, seed=2)
     w = torch.from_numpy(weight.astype(np.float32)).requires_grad_()
-    optimizer = torch.optim.SGD([w], lr=0.1)
+    optimizer = torch.optim.SGD([w], lr=0.01)
     for step in range(6):
         logits = F.linear(torch.from_numpy(x.copy()), w)
         earned = 1.5 - step * logits.sum().item()
         expected = x.astype(np.float64) @ weight.T
-        assert earned == pytest.approx(1.5 - step * expected.sum(), rel=1e-4)
+        assert earned == pytest.approx(1.5 - step * expected.sum(), rel=1e-3)
         optimizer.zero_grad()
         (-F.log_softmax(logits, -1) * earned).sum().backward()
         optimizer.step()
         shares = np.exp(expected) / np.exp(expected).sum(1, keepdims=True)
-        weight -= 0.1 * (earned * (3 * shares - 1)).T @ x
-        np.testing.assert_allclose(w.detach().numpy(), weight, rtol=1e-4, atol=1e-5)
+        weight -= 0.01 * (earned * (3 * shares - 1)).T @ x
+        np.testing.assert_allclose(w.detach().numpy(), weight, rtol=1e-3, atol=1e-4)
