@@ -422,8 +422,8 @@ def test_an_input_of_another_size(
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: nn.Linear(0, 3), "Linear: in_features must be an integer above 0, not 0"),
-        (lambda: nn.Linear(3, 2.5), "Linear: out_features must be an integer above 0, not 2.5"),  # type: ignore[arg-type]
+        (lambda: nn.Linear(-1, 3), "Linear: in_features must be an integer, 0 or more, not -1"),
+        (lambda: nn.Linear(3, 2.5), "Linear: out_features must be an integer, 0 or more, not 2.5"),  # type: ignore[arg-type]
         (lambda: nn.Conv2d(3, 4, 3, groups=2), "Conv2d: 2 groups do not divide 3 channels into 4"),
         (lambda: nn.Conv2d(3, 4, 3, stride=0), "Conv2d: stride 0 does not fit"),
         (
