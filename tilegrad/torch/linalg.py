@@ -134,7 +134,11 @@ def eig(A: Any) -> Eig:
     array = _without_gradient("eig", A)
     is_wide = array.dtype in (numpy.float64, numpy.complex128)
     kind = numpy.complex128 if is_wide else numpy.complex64
-    values, vectors = numpy.linalg.eig(array)
+    is_known = numpy.isfinite(array).all((-2, -1), keepdims=True)
+    values, vectors = numpy.linalg.eig(numpy.where(is_known, array, 0))
+    # A matrix with an infinite number, or with NaN, has no eigenvalues; the others have theirs.
+    values = numpy.where(is_known[..., 0], values, numpy.nan)
+    vectors = numpy.where(is_known, vectors, numpy.nan)
     return Eig(from_numpy(values.astype(kind)), from_numpy(vectors.astype(kind)))
 
 
