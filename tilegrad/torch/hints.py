@@ -88,7 +88,6 @@ HINTS = {
     "torch.nn.CrossMapLRN2d": "torch.nn.LocalResponseNorm",
     "torch.nn.NLLLoss2d": "torch.nn.NLLLoss",
     "torch.nn.grad": "torch.autograd.grad",
-    "torch.special.airy_ai": "scipy.special.airy",
     "torch.distributions.GeneralizedPareto": "torch.distributions.Pareto",
     "torch.distributions.generalized_pareto": "torch.distributions.Pareto",
     "torch.func.linearize": "torch.func.jvp",

@@ -159,6 +159,8 @@ def svdvals(A: Tensor, *, driver: str | None = None) -> Tensor:
 
 def qr(A: Tensor, mode: str = "reduced") -> Qr:
     """An orthogonal times a triangular matrix."""
+    if mode == "r" and not isinstance(A, Complex):
+        return Qr(A.new_zeros(0), A.qr("reduced")[1])
     return Qr(*A.qr(mode))
 
 
@@ -433,6 +435,9 @@ def vander(x: Tensor, *, N: int | None = None) -> Tensor:
 
 def cond(A: Tensor, p: Any = None) -> Tensor:
     """The condition number in a norm."""
+    if A.ndim > 1 and 0 in A.shape[-2:]:
+        # A matrix without elements has the norm 0.
+        return A.abs().sum((-2, -1))
     return A.cond(p)
 
 
