@@ -18,6 +18,7 @@ from tilegrad.tensor.tensor import Tensor as OurTensor
 from tilegrad.torch.complex_axes import ComplexAxes
 from tilegrad.torch.complex_dtypes import ComplexDType
 from tilegrad.torch.complex_families import linear
+from tilegrad.torch.foreign_operands import yield_to_others
 from tilegrad.torch.made_tensors import tensor
 from tilegrad.torch.methods import renamed
 from tilegrad.torch.naming import called
@@ -431,6 +432,7 @@ def _type_of(self: Tensor, dtype: Any = None, non_blocking: bool = False) -> Any
 
 for _name, _method, _like in (("to", _to_complex, _to), ("type", _type_of, _type)):
     setattr(Tensor, _name, called(functools.wraps(_like)(_method), _name))
+yield_to_others(Tensor)
 quick_methods(Tensor, METHODS)
 
 

@@ -15,6 +15,7 @@ from tilegrad.torch.absent_hints import refusing
 from tilegrad.torch.autocast_methods import from_float32, without_autocast
 from tilegrad.torch.complex import Complex
 from tilegrad.torch.complexes import from_numpy
+from tilegrad.torch.eigenvalues import eig, eigvals
 from tilegrad.torch.linalg_results import (
     Eig,
     Eigh,
@@ -110,41 +111,14 @@ def eigvalsh(A: Tensor, UPLO: str = "L") -> Tensor:
     return _by_lower("eigvalsh", A, UPLO).eigvalsh()  # type: ignore[no-any-return]
 
 
-_OF_ANY = (
-    "there is no gradient of eigenvalues of matrices that are not symmetric; detach() them, or use "
-    "linalg.eigh of symmetric ones"
-)
-_NO_GRADIENT = {"eig": _OF_ANY, "eigvals": _OF_ANY}
-
-
 def _without_gradient(name: str, A: Any) -> Any:
     """The values of matrices of any kind, computed now.
 
     Raises RuntimeError for what requires a gradient: the decomposition has none here.
     """
     if A.requires_grad:
-        raise RuntimeError(
-            f"linalg.{name}: {_NO_GRADIENT.get(name, 'detach() the matrices: it has no gradient')}"
-        )
+        raise RuntimeError(f"linalg.{name}: detach() the matrices: it has no gradient")
     return A.numpy()
-
-
-def eig(A: Any) -> Eig:
-    """Eigenvalues and eigenvectors of any square matrices, by NumPy, without gradients."""
-    array = _without_gradient("eig", A)
-    is_wide = array.dtype in (numpy.float64, numpy.complex128)
-    kind = numpy.complex128 if is_wide else numpy.complex64
-    is_known = numpy.isfinite(array).all((-2, -1), keepdims=True)
-    values, vectors = numpy.linalg.eig(numpy.where(is_known, array, 0))
-    # A matrix with an infinite number, or with NaN, has no eigenvalues; the others have theirs.
-    values = numpy.where(is_known[..., 0], values, numpy.nan)
-    vectors = numpy.where(is_known, vectors, numpy.nan)
-    return Eig(from_numpy(values.astype(kind)), from_numpy(vectors.astype(kind)))
-
-
-def eigvals(A: Any) -> Any:
-    """Eigenvalues of any square matrices, by NumPy, without gradients."""
-    return eig(A).eigenvalues
 
 
 def svd(A: Tensor, full_matrices: bool = True, *, driver: str | None = None) -> Svd:

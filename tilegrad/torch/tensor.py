@@ -44,6 +44,7 @@ from tilegrad.torch.device_names import as_device, device, is_meta, name_of
 from tilegrad.torch.differentiable import Differentiable, follow_retained, retaining
 from tilegrad.torch.dtype_spelling import spelled
 from tilegrad.torch.expanded import Expanded
+from tilegrad.torch.function_protocol import Overridable
 from tilegrad.torch.hints import METHODS
 from tilegrad.torch.later_leaves import leave_earlier_results
 from tilegrad.torch.methods import adjust
@@ -85,7 +86,7 @@ declare_absent(METHODS, _AbsentNames)
 
 class Tensor(  # type: ignore[misc]
     Subscripts, MixedOperands, InMemory, Resizing, Expanded, Converting, Reductions,
-    Differentiable, _AbsentNames, metaclass=_Kind,
+    Overridable, Differentiable, _AbsentNames, metaclass=_Kind,
 ):  # fmt: skip
     """An array of one dtype on one device, computed when its values are asked for.
 
