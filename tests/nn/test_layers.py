@@ -466,3 +466,20 @@ def test_losses_refuse_other_shapes_and_reductions() -> None:
         nn.HuberLoss(reduction="avg")(Tensor.ones(3), Tensor.ones(3))
     with pytest.raises(ConfigError, match="huber_loss: delta must be above 0"):
         nn.HuberLoss(delta=0)(Tensor.ones(3), Tensor.ones(3))
+
+
+def test_layers_of_no_features() -> None:
+    layer = nn.Linear(0, 3)
+    x = Tensor.ones(2, 0)
+    y = layer(x)
+    assert y.tolist() == [[0.0] * 3] * 2
+    gradients = y.sum().gradient(layer.weight, layer.bias)
+    assert [each.shape for each in gradients] == [(3, 0), (3,)]
+    assert gradients[1].tolist() == [2.0] * 3
+    stack = nn.Sequential(nn.Linear(3, 0), nn.ReLU(), nn.Linear(0, 2, bias=False))
+    assert stack(Tensor.ones(4, 3)).tolist() == [[0.0, 0.0]] * 4
+    assert nn.LayerNorm(0)(Tensor.ones(2, 0)).shape == (2, 0)
+    assert nn.Embedding(4, 0)(Tensor([1, 3])).shape == (2, 0)
+    assert nn.Embedding(0, 3)(Tensor([], dtype="int64")).shape == (0, 3)
+    assert nn.PReLU(0)(Tensor.ones(2, 0)).shape == (2, 0)
+    assert nn.init.kaiming_uniform_(Tensor.ones(3, 0)).shape == (3, 0)
