@@ -346,3 +346,33 @@ def test_gradients_of_eigenvalues_are_those_of_differences(dtype: Any) -> None:
             expected[at] += unit * (loss(a + moved) - loss(a - moved)) / (2 * step)
     assert x.grad is not None
     np.testing.assert_allclose(x.grad.numpy(), expected, rtol=1e-6, atol=1e-7)
+
+
+def test_a_copy_of_nothing_is_a_tensor_of_its_own() -> None:
+    x = torch.zeros(0, 3, requires_grad=True)
+    y = x.clone()
+    assert not y.is_leaf and y.mul_(2) is y
+    y.sum().backward()
+    assert x.grad is not None and x.grad.shape == (0, 3)
+
+
+def test_transforms_of_real_numbers_refuse_complex_ones() -> None:
+    z = torch.tensor([[1j, 2.0]])
+    for name in ("rfft", "rfft2", "rfftn", "ihfft"):
+        with pytest.raises(TypeError, match="a transform of real numbers"):
+            getattr(torch.fft, name)(z)
+
+
+def test_strides_in_place() -> None:
+    x = torch.arange(9.0)
+    y = x[3:]
+    assert y.as_strided_((2,), (3,)) is y and y.tolist() == [3.0, 6.0]
+    y.mul_(2)
+    assert x.tolist() == [0.0, 1.0, 2.0, 6.0, 4.0, 5.0, 12.0, 7.0, 8.0]
+    w = torch.arange(6.0, requires_grad=True)
+    v = w * 2
+    v.as_strided_((2, 2), (2, 1)).square().sum().backward()
+    assert w.grad is not None
+    assert w.grad.tolist() == [0.0, 8.0, 16.0, 24.0, 0.0, 0.0]
+    assert x.narrow_copy(0, 1, 2).tolist() == [1.0, 2.0]
+    assert torch.tensor([[-1.0, 2.0]]).prelu(torch.tensor([0.25, 0.5])).tolist() == [[-0.25, 2.0]]

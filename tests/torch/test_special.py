@@ -95,7 +95,7 @@ def test_airys_function() -> None:
 
 @pytest.mark.parametrize("s", [2, 3, 8, 41])
 def test_zeta_below_zero(s: int) -> None:
-    q = np.array([-0.5, -1e-5, -1 + 1e-9, -2.25, -7.875, -30.25]))
+    q = np.array([-0.5, -1e-5, -1 + 1e-9, -2.25, -7.875, -30.25])
     # Term by term up to the first positive one.
     count = np.ceil(-q).astype(int)
     expected = [
