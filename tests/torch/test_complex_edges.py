@@ -17,12 +17,13 @@ import tilegrad.torch as torch
 GRID = np.array([1e-8, 1e-3, 0.5, 1.0, 3.0, 40.0])
 Z = np.concatenate([
     (GRID[:, None] + 1j * GRID).ravel(), (-GRID[:, None] + 1j * GRID[::-1]).ravel(),
-    (GRID[:, None] - 1j * GRID[1:]).ravel(), [1 + 1e-9j, -1 + 1e-9j, 1e-9 + 1j, 1e5 + 1j, -2e4 - 3j],
+    (GRID[:, None] - 1j * GRID[1:]).ravel(),
+    [1 + 1e-9j, -1 + 1e-9j, 1e-9 + 1j, 1e5 + 1j, -2e4 - 3j],
 ])  # fmt: skip
 
 
 def _of_parts(z: Any, function: Callable[[Fraction, Fraction], complex]) -> Any:
-    """A function by Taylor's series of exact fractions, for small numbers; NumPy's of the others."""
+    """A function by Taylor's series of exact fractions for small numbers, else NumPy's."""
     return np.array([
         function(Fraction(each.real), Fraction(each.imag)) if abs(each) < 0.1 else plain
         for each, plain in zip(z, (np.log1p if function is _log1p else np.expm1)(z), strict=True)

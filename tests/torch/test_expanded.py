@@ -44,6 +44,8 @@ def test_one_number_is_written_once(make: Any) -> None:
     mask = torch.tensor([[True, False, False], [False, True, False]])
     assert x.masked_fill_(mask, 9).tolist() == [[9.0, 9.0, 0.0]] * 2
     x.masked_fill_(torch.tensor(True), 1.5)
+    none = torch.ones(4, 1).expand(4, 0)
+    assert none.masked_fill_(torch.zeros(4, 0, dtype=torch.bool), 1).fill_(2).shape == (4, 0)
     assert base.tolist() == [[1.5] * 3]
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -13,7 +13,7 @@ import tilegrad.torch as torch
 class Logged(torch.Tensor):
     """A tensor that notes which functions it is an argument of."""
 
-    log: list[str] = []
+    log: ClassVar[list[str]] = []
 
     @classmethod
     def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -91,7 +91,7 @@ def test_writes_ask_and_gradients_flow() -> None:
 
 def test_all_say_no() -> None:
     x = torch.ones(2).as_subclass(Never)
-    with pytest.raises(TypeError, match="Multiple dispatch failed for 'exp'.*Never"):
+    with pytest.raises(TypeError, match=r"Multiple dispatch failed for 'exp'.*Never"):
         torch.exp(x)
     # One of two answers.
     assert type(torch.ones(2).as_subclass(Logged)) is Logged

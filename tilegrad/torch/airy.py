@@ -80,8 +80,8 @@ def _above(x: Tensor) -> Tensor:
 def _below(x: Tensor) -> Tensor:
     size = -x
     root = size.sqrt()
-    phase = size * root * (2 / 3)
-    inverse = 1 / phase
+    angle = size * root * (2 / 3)
+    inverse = 1 / angle
     square = -inverse * inverse
     coefficients = [1.0]
     for k in range(1, _FAR_TERMS):
@@ -90,7 +90,7 @@ def _below(x: Tensor) -> Tensor:
     p, q = x.zeros_like(), x.zeros_like()
     for even, odd in zip(reversed(coefficients[::2]), reversed(coefficients[1::2])):
         p, q = p * square + even, q * square + odd
-    c, s = phase.cos(), phase.sin()
+    c, s = angle.cos(), angle.sin()
     waves = (c + s) * p + (s - c) * q * inverse
     return waves / root.sqrt() / math.sqrt(2 * math.pi)
 
@@ -98,12 +98,12 @@ def _below(x: Tensor) -> Tensor:
 def _airy(x: Tensor) -> Tensor:
     is_above, is_below = x > _MOST + 0.5, x < _LEAST - 0.5
     is_near = ~(is_above | is_below | x.isnan())
-    # Where the phase is infinite, so is nothing of the result but its oscillation.
+    # Larger angles leave the dtype.
     above = _above(is_above.where(x, _MOST + 1.0).clip(1, 1e200))
     below = _below(is_below.where(x, _LEAST - 1.0).clip(-1e200, -1))
     found = is_near.where(_near(is_near.where(x, 0)), is_above.where(above, below))
-    found = x.isinf().where(0, found)
-    return x.isnan().where(math.nan, found)
+    made: Tensor = x.isnan().where(math.nan, x.isinf().where(0, found))
+    return made
 
 
 airy_ai = in_wide("airy_ai", _airy)

@@ -87,12 +87,12 @@ def _expm1(self: Complex) -> Complex:
     return self._with(x.expm1() * y.cos() - 2 * (y / 2).sin().square(), x.exp() * y.sin())
 
 
-def _turned(self: Complex) -> Complex:
+def _times_i(self: Complex) -> Complex:
     """i z."""
     return self._with(-self.imag, self.real)
 
 
-def _turned_back(self: Complex) -> Complex:
+def _over_i(self: Complex) -> Complex:
     """z / i."""
     return self._with(self.imag, -self.real)
 
@@ -153,11 +153,11 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {
     "exp2": lambda self: (self * math.log(2)).exp(),
     "rsqrt": lambda self: self.sqrt().reciprocal(),
     "sigmoid": lambda self: (1 + (-self).exp()).reciprocal(),
-    "tan": lambda self: _turned_back(_turned(self).tanh()),
+    "tan": lambda self: _over_i(_times_i(self).tanh()),
     "asin": _asin,
     "acos": _acos,
-    "atan": lambda self: _turned_back(_atanh(_turned(self))),
-    "asinh": lambda self: _turned_back(_asin(_turned(self))),
+    "atan": lambda self: _over_i(_atanh(_times_i(self))),
+    "asinh": lambda self: _over_i(_asin(_times_i(self))),
     "acosh": _acosh,
     "atanh": _atanh,
     "positive": lambda self: self,

@@ -46,6 +46,6 @@ def _with_change(A: Any, found: Eig) -> Eig:
     apart = values.unsqueeze(-2) - values.unsqueeze(-1)
     is_same = apart.abs() == 0
     factors = (apart + is_same).reciprocal() * is_same.logical_not()
-    turned = columns @ (inner * factors)
-    lengths = (columns.conj() * turned).sum(-2, keepdim=True).real
-    return Eig(values + inner.diagonal(0, -2, -1), columns + turned - columns * lengths)
+    rotated = columns @ (inner * factors)
+    lengths = (columns.conj() * rotated).sum(-2, keepdim=True).real
+    return Eig(values + inner.diagonal(0, -2, -1), columns + rotated - columns * lengths)

@@ -28,7 +28,8 @@ class Expanded(OurTensor):
         """Write `value`, a number or a tensor without axes, where `mask` is true."""
         axes = self._repeated_axes()
         if not axes:
-            return super().masked_fill_(mask, value)
+            made: Self = super().masked_fill_(mask, value)
+            return made
         found = mask.expand(self.shape).any(axes, keepdim=True)
         self._each_once(axes).masked_fill_(found, value)
         return self
@@ -37,7 +38,8 @@ class Expanded(OurTensor):
         """The axes along which all elements are the same memory."""
         if not is_expanded(self):
             return ()
-        return tuple([axis for axis, step in enumerate(steps(self)[0]) if step == 0])
+        pairs = zip(self.shape, steps(self)[0], strict=True)
+        return tuple([axis for axis, (size, step) in enumerate(pairs) if step == 0 and size > 1])
 
     def _each_once(self, axes: tuple[int, ...]) -> Any:
         """A view with one element for each that is repeated along `axes`."""

@@ -1,5 +1,5 @@
-"""Operators of `torch.Tensor` beside objects that are no numbers: where these have the operator with
-its sides exchanged, it is theirs.
+"""Operators of `torch.Tensor` beside objects that are no numbers: where these have the operator
+with its sides exchanged, it is theirs.
 """
 
 from __future__ import annotations

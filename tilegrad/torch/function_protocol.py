@@ -138,7 +138,7 @@ class Overridable(OurTensor):
     def __torch_function__(
         cls, func: Callable[..., Any], types: Any, args: Any = (), kwargs: Any = None
     ) -> Any:
-        """What `func` gives of these arguments, as tensors of this class."""
+        """The result of `func` for these arguments, as tensors of this class."""
         if not all(issubclass(cls, kind) for kind in types):
             return NotImplemented
         with DisableTorchFunctionSubclass():

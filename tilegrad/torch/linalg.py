@@ -17,7 +17,6 @@ from tilegrad.torch.complex import Complex
 from tilegrad.torch.complexes import from_numpy
 from tilegrad.torch.eigenvalues import eig, eigvals
 from tilegrad.torch.linalg_results import (
-    Eig,
     Eigh,
     Factor,
     Inverse,

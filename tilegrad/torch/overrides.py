@@ -45,7 +45,7 @@ def has_torch_function_variadic(*arguments: Any) -> bool:
 def handle_torch_function(
     public_api: Callable[..., Any], relevant_args: Iterable[Any], *args: Any, **kwargs: Any
 ) -> Any:
-    """What the classes of the relevant arguments give for a call of a function.
+    """The answer of the classes of the relevant arguments to a call of a function.
 
     Raises TypeError where each gives NotImplemented.
     """

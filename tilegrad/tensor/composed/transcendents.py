@@ -381,7 +381,7 @@ class Transcendents(Special):
             total = total + factor * number
             factor = factor * (s + (2 * j - 1)) * (s + 2 * j) / last.square()
         found = is_good.where(total, is_far.where(0.0, math.nan))
-        # Of an infinite power only the first term counts.
+        # The first term alone counts to an infinite power.
         return is_steep.where(is_one.where(1.0, math.inf), found)
 
     @templated

@@ -1,4 +1,4 @@
-"""`multi_head_attention_forward`: the attention of `MultiheadAttention` with weights that are given,
+"""`multi_head_attention_forward`: the attention of `MultiheadAttention` with given weights,
 as programs call it that project queries, keys and values themselves.
 """
 
