@@ -175,6 +175,7 @@ CACHED = {
     "optimize/matrix.py _check_layouts": "matrix units of targets",
     "compile/hiprtc.py open_compiler": "no argument",
     "tensor/storage/host_runs.py _arrays": "no argument",
+    "torch/airy.py _at_integers": "no argument",
     "compile/nvrtc.py _includes": "no argument",
     "compile/nvrtc.py _library": "no argument",
     "compile/ptxas.py find_ptxas": "no argument",

@@ -57,8 +57,8 @@ from tilegrad.tensor.storage.signatures import is_computed, waiting_calls
 
 __all__ = [
     "are_waiting", "assignments_wait", "can_replace", "can_take_slice", "can_wait",
-    "can_wait_for_results", "can_wait_for_slice", "earlier_leaf", "is_memory_unknown",
-    "is_put_off", "is_result", "is_worth_a_copy", "postpones_calls", "put_off",
+    "can_wait_for_results", "can_wait_for_slice", "earlier_leaf", "is_expanded",
+    "is_memory_unknown", "is_put_off", "is_result", "is_worth_a_copy", "postpones_calls", "put_off",
     "realize_written", "run_with", "seen_by", "take", "take_memory", "take_over",
 ]  # fmt: skip
 
@@ -279,7 +279,7 @@ def take_over(tensor: Any, value: Any) -> bool:
         return False
     if tensor._requires_grad and (tensor._is_leaf or not value._requires_grad):
         return False
-    if not (is_alone(tensor) and is_alone(value)) or _is_expanded(tensor):
+    if not (is_alone(tensor) and is_alone(value)) or is_expanded(tensor):
         return False
     for each in (tensor, value):
         if each._call is None and (is_stored(each._node) or is_written(each._node)):
@@ -290,7 +290,7 @@ def take_over(tensor: Any, value: Any) -> bool:
     return True
 
 
-def _is_expanded(tensor: Any) -> bool:
+def is_expanded(tensor: Any) -> bool:
     """Whether a tensor may be an expanded view, which is refused as a target."""
     if tensor._alias is None or tensor._alias[1] == 0:
         return False
