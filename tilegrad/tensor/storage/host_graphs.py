@@ -89,10 +89,10 @@ def computed_elements(tensor: Any) -> Any | None:
         root = tensor._node
         if not host_runs.may_compute():
             return None
-        nodes = toposort([root], stop=is_stored)
-        if len(nodes) > _MOST_BESIDE:
+        nodes = _few_below(root)
+        if nodes is None:
             return None
-        leaves = [node for node in nodes if is_stored(node)]
+        leaves = [node for node in nodes if _is_there(node)]
         template = record([root], leaves)
         try:
             array = None if template is None else host_runs.made_of(template, leaves)
@@ -104,6 +104,26 @@ def computed_elements(tensor: Any) -> Any | None:
 
     whole: Any = numpy.broadcast_to(array, tensor.shape)
     return numpy.ascontiguousarray(whole) if tensor.shape else whole
+
+
+def _few_below(root: UOp) -> list[UOp] | None:
+    """The nodes that lead to `root` from memory, sources first; None if these are many."""
+    seen = {root}
+    below = [root]
+    # The list grows while it is walked.
+    for node in below:
+        if not _is_there(node):
+            fresh = [each for each in node.src if each not in seen]
+            seen.update(fresh)
+            below += dict.fromkeys(fresh)
+            if len(below) > _MOST_BESIDE:
+                return None
+    return toposort([root], stop=_is_there)
+
+
+def _is_there(node: UOp) -> bool:
+    """Whether the value is in memory, also if the graph that gave it is still known."""
+    return is_stored(node) or (node.stored is not None and engine.realized(node) is not None)
 
 
 def _is_state(node: UOp) -> bool:

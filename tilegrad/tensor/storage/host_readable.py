@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from tilegrad.base.dtype import DType
 from tilegrad.base.errors import TransformError
+from tilegrad.engine.realize import realize as engine
 from tilegrad.engine.run.memory import OverwrittenError, buffer_of
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp
@@ -220,6 +221,12 @@ def _down(each: Any) -> _Down | None:
         if value is not None:
             moves = [(op, arg, each.dtype) for op, arg, _ in reversed(each.moves)]
             return value.buffer, steps + moves, (value.buffer.size,)
+        node = each.node
+        stored = None if node is None or node.stored is None else engine.realized(node)
+        if stored is not None:
+            # A run by nodes has computed it.
+            each = stored
+            break
         template, slot = each.template, each.slot
         first = template.count + len(template.constants)
         while slot >= first:

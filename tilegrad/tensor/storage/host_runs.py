@@ -47,13 +47,15 @@ from tilegrad.tensor.storage.signatures import is_computed, waiting_calls
 
 __all__ = [
     "constant_number", "elements_in", "elements_of", "evaluated", "is_in_memory", "made_of",
-    "may_compute", "quietly", "run_on_host", "stored_on_host",
+    "may_compute", "quietly", "run_on_host", "stored_on_host", "without_indices",
 ]  # fmt: skip
 
 # With more results, calls or steps of templates, the host takes as long as a kernel that is new.
 _MOST_RESULTS, _MOST_CALLS, _MOST_STEPS = 48, 256, 256
 # Steps below a value that is computed for who asks, and not stored; nodes that may wait meanwhile.
 _MOST_UNSTORED, _MOST_WAITING = 7, 192
+# Steps below integers that are memory before a run.
+_MOST_OF_INDICES = 32
 # Elements of an operand.
 _MOST_ELEMENTS = 1024
 _MOVES = frozenset({Ops.RESHAPE, Ops.PERMUTE, Ops.SHRINK, Ops.FLIP, Ops.EXPAND})
@@ -222,6 +224,40 @@ def run_on_host(tensor: Any, asked: Call, alive: list[Call]) -> bool:
     except (NotOfHostError, OverwrittenError):
         return False
     return run.give(asked, calls, alive)
+
+
+def without_indices(alive: list[Call], asked: Call) -> list[Call]:
+    """The calls `alive`, all that wait, without the integers and truth values that follow from
+    memory by few steps: these are memory now, as positions and counters that go on to the next step
+    are in each step then, whatever the first ones began with.
+    """
+    indices = [
+        call
+        for call in alive
+        if not call.dtype.is_float and call is not asked and _may_be_index(call)
+    ]
+    if not indices or not may_compute():
+        return alive
+    for call in indices:
+        calls = _calls([call], _MOST_OF_INDICES)
+        if calls is None:
+            continue
+        run = _Run()
+        try:
+            quietly(run.compute, sorted(calls, key=_by_time))
+        except (NotOfHostError, OverwrittenError):
+            continue
+        run.give(asked, calls, [call])
+    return [call for call in alive if call.value is None]
+
+
+def _may_be_index(call: Call) -> bool:
+    """Whether a call is to have memory of its own, and is of few elements."""
+    return (
+        call.template.work <= _MOST_OF_INDICES
+        and not (call.is_write or call.is_loss or call.template.is_view)
+        and prod(call.shape) <= _MOST_ELEMENTS
+    )
 
 
 def _many(pool: Pool) -> list[Call]:

@@ -115,7 +115,8 @@ class Joining(Shrinking):
             ]
             full = [group.contiguous() for group in groups]
         whole: Self = _joined(full, axis)
-        return whole if len(full) > 1 else whole._copy_of(whole)
+        # The only one is copied, as it would be beside others: it has the same layout in memory.
+        return whole if len(full) > 1 else whole.clone()
 
     def _followed_by(self, other: Self, axis: int) -> Self:
         check_devices("cat", [self, other])

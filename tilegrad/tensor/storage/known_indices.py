@@ -1,0 +1,105 @@
+"""Few integers that follow from integers known to the host, as positions and counters do: memory
+from the first step of a loop on.
+
+    position = position[-1:] + 1
+
+The first calls of a method make nodes, and what is made of a constant (`torch.arange(n)`) is one.
+Where it goes on to the next step it is a longer graph at each, until it is memory; and each such
+graph is planned with all of the network that it is given to. So a read lets the host compute these
+results if somebody holds them, as it does with calls that wait (`host_runs.without_indices`): the
+graphs of all steps begin at memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+from weakref import ref
+
+from tilegrad.engine.realize import realize as engine
+from tilegrad.engine.run import memory as store
+from tilegrad.ir.op import Ops
+from tilegrad.ir.uop import UOp
+from tilegrad.tensor.handle.core import Core, device_of
+from tilegrad.tensor.handle.waiting import Pool, this_thread
+from tilegrad.tensor.storage import running
+from tilegrad.tensor.storage.host_constants import constant_elements, is_filled
+from tilegrad.tensor.storage.host_graphs import computed_elements
+from tilegrad.tensor.storage.host_runs import may_compute, stored_on_host
+from tilegrad.tensor.storage.memory import is_stored
+
+__all__ = ["note_index", "settle_indices"]
+
+# Elements of a result; more are masks and tables, which are better told by a graph.
+_MOST_ELEMENTS = 1 << 10
+
+
+def note_index(pool: Pool, made: Any, first: Any, args: Sequence[Any]) -> None:
+    """Note the result of a method of the tensor `first`, which has made nodes, for the next read,
+    if it may be one of few integers known to the host.
+    """
+    if not isinstance(made, Core) or made.dtype.is_float or made._call is not None:
+        return
+    if made._alias is None and not is_stored(made._node) and _may_be_index(first, args):
+        pool.indices.append(ref(made))
+
+
+def _may_be_index(first: Any, args: Sequence[Any]) -> bool:
+    """Whether a tensor and the operands beside it are integers or truth values; constants alone are
+    single elements.
+    """
+    if not getattr(first, "_at_once", False) or this_thread.stand_ins:
+        return False
+    constants: list[Any] = []
+    is_memory = False
+    given: list[Any] = [first, *args]
+    # The list grows while it is walked.
+    for each in given:
+        if isinstance(each, Core):
+            if each.dtype.is_float or each._symbols or each._requires_grad:
+                return False
+            if each._call is None and each._node.is_constant:
+                constants.append(each)
+            else:
+                is_memory = True
+        elif isinstance(each, (list, tuple)):
+            given += each
+        elif each.__class__ is float:
+            return False
+    if is_memory:
+        return True
+    # Numbers that fill a tensor shape better code.
+    are_single = all(each.numel() == 1 for each in constants)
+    return are_single and not all(is_filled(each._node) for each in constants)
+
+
+def settle_indices(pool: Pool) -> None:
+    """Let the host compute the results that were noted since the last read and that are alive."""
+    noted, pool.indices = pool.indices, []
+    if not may_compute():
+        return
+    for reference in noted:
+        tensor = reference()
+        if tensor is not None:
+            _settle(tensor)
+
+
+def _settle(tensor: Any) -> None:
+    """Let a tensor be memory, if it has few elements and the host can tell them."""
+    if tensor._call is not None or tensor._symbols or tensor.dtype.is_float:
+        return
+    root, size = tensor._node, tensor.numel()
+    if is_stored(root) or device_of(tensor) != "CPU":
+        return
+    if not isinstance(size, int) or not 0 < size <= _MOST_ELEMENTS:
+        return
+    elements = constant_elements(root) if root.is_constant else computed_elements(tensor)
+    buffer = None if elements is None else stored_on_host(elements, root.dtype, size)
+    if buffer is None:
+        return
+    memory = store.leaf(buffer)
+    if memory.shape != root.shape:
+        memory = UOp(Ops.RESHAPE, root.dtype, (memory,), root.shape)
+    if not root.is_constant:
+        engine.remember(root, memory)
+    running.become_memory(tensor, root, memory)
