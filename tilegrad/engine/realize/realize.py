@@ -334,7 +334,7 @@ def _request_of(todo: list[UOp], others: Others) -> tuple[Request, list[UOp], in
 
 
 def _in_order(request: Request, wanted: list[UOp]) -> list[UOp]:
-    """The roots `wanted` of a request in the order of its graph, as those of the request are now: it
+    """The roots `wanted` of a request in the order of its graph, which its own have from now on: it
     is one signature, whichever of them somebody asks for, and whichever are only stored.
     """
     roots = request.roots

@@ -226,10 +226,11 @@ def run_on_host(tensor: Any, asked: Call, alive: list[Call]) -> bool:
     return run.give(asked, calls, alive)
 
 
-def without_indices(alive: list[Call], asked: Call) -> list[Call]:
+def without_indices(alive: list[Call], asked: Call, settle: Callable[[UOp], None]) -> list[Call]:
     """The calls `alive`, all that wait, without the integers and truth values that follow from
     memory by few steps: these are memory now, as positions and counters that go on to the next step
-    are in each step then, whatever the first ones began with.
+    are in each step then, whatever the first ones began with. `settle` computes the integers of a
+    graph below that is small.
     """
     indices = [
         call
@@ -242,6 +243,9 @@ def without_indices(alive: list[Call], asked: Call) -> list[Call]:
         calls = _calls([call], _MOST_OF_INDICES)
         if calls is None:
             continue
+        for leaf in [leaf for each in calls for leaf in each.inputs or ()]:
+            if leaf.__class__ is UOp and not leaf.dtype.is_float:
+                settle(leaf)
         run = _Run()
         try:
             quietly(run.compute, sorted(calls, key=_by_time))

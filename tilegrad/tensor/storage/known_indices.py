@@ -13,6 +13,7 @@ graphs of all steps begin at memory.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 from typing import Any
 from weakref import ref
 
@@ -24,11 +25,11 @@ from tilegrad.tensor.handle.core import Core, device_of
 from tilegrad.tensor.handle.waiting import Pool, this_thread
 from tilegrad.tensor.storage import running
 from tilegrad.tensor.storage.host_constants import constant_elements, is_filled
-from tilegrad.tensor.storage.host_graphs import computed_elements
+from tilegrad.tensor.storage.host_graphs import elements_of_graph
 from tilegrad.tensor.storage.host_runs import may_compute, stored_on_host
 from tilegrad.tensor.storage.memory import is_stored
 
-__all__ = ["note_index", "settle_indices"]
+__all__ = ["note_index", "settle_indices", "settle_node"]
 
 # Elements of a result; more are masks and tables, which are better told by a graph.
 _MOST_ELEMENTS = 1 << 10
@@ -86,20 +87,32 @@ def settle_indices(pool: Pool) -> None:
 
 def _settle(tensor: Any) -> None:
     """Let a tensor be memory, if it has few elements and the host can tell them."""
-    if tensor._call is not None or tensor._symbols or tensor.dtype.is_float:
+    if tensor._call is not None or tensor._symbols or device_of(tensor) != "CPU":
         return
-    root, size = tensor._node, tensor.numel()
-    if is_stored(root) or device_of(tensor) != "CPU":
-        return
-    if not isinstance(size, int) or not 0 < size <= _MOST_ELEMENTS:
-        return
-    elements = constant_elements(root) if root.is_constant else computed_elements(tensor)
+    root = tensor._node
+    memory = None if is_stored(root) else _memory_of(root)
+    if memory is not None:
+        running.become_memory(tensor, root, memory)
+
+
+def settle_node(node: UOp) -> None:
+    """Let the host compute the integers of a node that is no memory, if they are few."""
+    if node.stored is None and not node.is_constant and not is_stored(node):
+        _memory_of(node)
+
+
+def _memory_of(root: UOp) -> UOp | None:
+    """Memory with the integers of a graph; None if they are many, or the host cannot tell them."""
+    size = prod(root.shape)
+    if root.dtype.is_float or not 0 < size <= _MOST_ELEMENTS:
+        return None
+    elements = constant_elements(root) if root.is_constant else elements_of_graph(root)
     buffer = None if elements is None else stored_on_host(elements, root.dtype, size)
     if buffer is None:
-        return
+        return None
     memory = store.leaf(buffer)
     if memory.shape != root.shape:
         memory = UOp(Ops.RESHAPE, root.dtype, (memory,), root.shape)
     if not root.is_constant:
         engine.remember(root, memory)
-    running.become_memory(tensor, root, memory)
+    return memory
