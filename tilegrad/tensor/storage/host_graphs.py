@@ -125,7 +125,7 @@ def _few_below(root: UOp) -> list[UOp] | None:
             below += dict.fromkeys(fresh)
             if len(below) > _MOST_BESIDE:
                 return None
-    return toposort([root], stop=_is_there)
+    return [*toposort([root], stop=_is_there)]
 
 
 def _is_there(node: UOp) -> bool:

@@ -33,6 +33,8 @@ __all__ = ["note_index", "settle_indices", "settle_node"]
 
 # Elements of a result; more are masks and tables, which are better told by a graph.
 _MOST_ELEMENTS = 1 << 10
+# Results that are noted until the next read; earlier ones stay graphs.
+_MOST_NOTED = 256
 
 
 def note_index(pool: Pool, made: Any, first: Any, args: Sequence[Any]) -> None:
@@ -42,6 +44,8 @@ def note_index(pool: Pool, made: Any, first: Any, args: Sequence[Any]) -> None:
     if not isinstance(made, Core) or made.dtype.is_float or made._call is not None:
         return
     if made._alias is None and not is_stored(made._node) and _may_be_index(first, args):
+        if len(pool.indices) >= _MOST_NOTED:
+            del pool.indices[0]
         pool.indices.append(ref(made))
 
 

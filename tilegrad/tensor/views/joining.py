@@ -114,8 +114,8 @@ class Joining(Shrinking):
                 _joined(full[at : at + _GROUP], axis) for at in range(0, len(full), _GROUP)
             ]
             full = [group.contiguous() for group in groups]
-        whole: Self = _joined(full, axis)
-        # The only one is copied, as it would be beside others: it has the same layout in memory.
+        whole: Any = _joined(full, axis)
+        # The only one is copied in row-major order, as beside others.
         return whole if len(full) > 1 else whole.clone()
 
     def _followed_by(self, other: Self, axis: int) -> Self:
