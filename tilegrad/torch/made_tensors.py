@@ -283,7 +283,10 @@ def _positions_in_memory(made: Tensor) -> Tensor:
     """Integers that begin at another number than 0, in memory if they are few: mostly positions of
     a loop, which would be another constant at each step.
     """
-    if not made.dtype.is_int or this_thread.stand_ins or not are_few(made.numel(), made.dtype):
+    size = made.shape[0]
+    if not isinstance(size, int) or not made.dtype.is_int or not are_few(size, made.dtype):
+        return made
+    if this_thread.stand_ins:
         return made
     found: Tensor | None = uploaded_constant(made)
     return made if found is None else found

@@ -46,16 +46,14 @@ from tilegrad.tensor.storage.segment_take import give_back
 from tilegrad.tensor.storage.signatures import is_computed, waiting_calls
 
 __all__ = [
-    "constant_number", "elements_in", "elements_of", "evaluated", "is_in_memory", "made_of",
-    "may_compute", "quietly", "run_on_host", "stored_on_host", "without_indices",
+    "calls_below", "constant_number", "elements_in", "elements_of", "evaluated", "is_in_memory",
+    "made_of", "may_compute", "quietly", "run_on_host", "store_one", "stored_on_host",
 ]  # fmt: skip
 
 # With more results, calls or steps of templates, the host takes as long as a kernel that is new.
 _MOST_RESULTS, _MOST_CALLS, _MOST_STEPS = 48, 256, 256
 # Steps below a value that is computed for who asks, and not stored; nodes that may wait meanwhile.
 _MOST_UNSTORED, _MOST_WAITING = 7, 192
-# Steps below integers that are memory before a run.
-_MOST_OF_INDICES = 32
 # Elements of an operand.
 _MOST_ELEMENTS = 1024
 _MOVES = frozenset({Ops.RESHAPE, Ops.PERMUTE, Ops.SHRINK, Ops.FLIP, Ops.EXPAND})
@@ -118,7 +116,7 @@ def evaluated(tensor: Any, most: int = _MOST_UNSTORED, *, is_beside: bool = Fals
         found = _of_leaves(call)
         if found is not None:
             return found
-        calls = _calls([call], most, is_unstored=True)
+        calls = calls_below([call], most, is_unstored=True)
         if calls is None:
             return None
         run = _Run()
@@ -215,7 +213,7 @@ def run_on_host(tensor: Any, asked: Call, alive: list[Call]) -> bool:
         return False
     if asked.template.is_view or not may_compute():
         return False
-    calls = _calls(alive, _MOST_STEPS)
+    calls = calls_below(alive, _MOST_STEPS)
     if calls is None:
         return False
     run = _Run()
@@ -226,42 +224,16 @@ def run_on_host(tensor: Any, asked: Call, alive: list[Call]) -> bool:
     return run.give(asked, calls, alive)
 
 
-def without_indices(alive: list[Call], asked: Call, settle: Callable[[UOp], None]) -> list[Call]:
-    """The calls `alive`, all that wait, without the integers and truth values that follow from
-    memory by few steps: these are memory now, as positions and counters that go on to the next step
-    are in each step then, whatever the first ones began with. `settle` computes the integers of a
-    graph below that is small.
+def store_one(asked: Call, call: Call, calls: list[Call]) -> None:
+    """Compute `calls`, those below `call` and itself, for a run of the call `asked`, and give this
+    one memory; nothing happens where one of them is not for the host.
     """
-    indices = [
-        call
-        for call in alive
-        if not call.dtype.is_float and call is not asked and _may_be_index(call)
-    ]
-    if not indices or not may_compute():
-        return alive
-    for call in indices:
-        calls = _calls([call], _MOST_OF_INDICES)
-        if calls is None:
-            continue
-        for leaf in [leaf for each in calls for leaf in each.inputs or ()]:
-            if leaf.__class__ is UOp and not leaf.dtype.is_float:
-                settle(leaf)
-        run = _Run()
-        try:
-            quietly(run.compute, sorted(calls, key=_by_time))
-        except (NotOfHostError, OverwrittenError):
-            continue
-        run.give(asked, calls, [call])
-    return [call for call in alive if call.value is None]
-
-
-def _may_be_index(call: Call) -> bool:
-    """Whether a call is to have memory of its own, and is of few elements."""
-    return (
-        call.template.work <= _MOST_OF_INDICES
-        and not (call.is_write or call.is_loss or call.template.is_view)
-        and prod(call.shape) <= _MOST_ELEMENTS
-    )
+    run = _Run()
+    try:
+        quietly(run.compute, sorted(calls, key=_by_time))
+    except (NotOfHostError, OverwrittenError):
+        return
+    run.give(asked, calls, [call])
 
 
 def _many(pool: Pool) -> list[Call]:
@@ -297,7 +269,7 @@ def may_compute() -> bool:
     return not transforms.depth and record_of_thread() is None and timer_of_thread() is None
 
 
-def _calls(alive: list[Call], most: int, *, is_unstored: bool = False) -> list[Call] | None:
+def calls_below(alive: list[Call], most: int, *, is_unstored: bool = False) -> list[Call] | None:
     """Calls and those below that wait; None if they have more than `most` steps, or have to do
     with gradients, or with assignments, whose values may be looked at if nothing is stored.
     """

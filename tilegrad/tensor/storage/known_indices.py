@@ -6,8 +6,8 @@ from the first step of a loop on.
 The first calls of a method make nodes, and what is made of a constant (`torch.arange(n)`) is one.
 Where it goes on to the next step it is a longer graph at each, until it is memory; and each such
 graph is planned with all of the network that it is given to. So a read lets the host compute these
-results if somebody holds them, as it does with calls that wait (`host_runs.without_indices`): the
-graphs of all steps begin at memory.
+results if somebody holds them, by nodes and by calls that wait: the graphs of all steps begin at
+memory.
 """
 
 from __future__ import annotations
@@ -22,17 +22,19 @@ from tilegrad.engine.run import memory as store
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp
 from tilegrad.tensor.handle.core import Core, device_of
-from tilegrad.tensor.handle.waiting import Pool, this_thread
+from tilegrad.tensor.handle.waiting import Call, Pool, this_thread
 from tilegrad.tensor.storage import running
 from tilegrad.tensor.storage.host_constants import constant_elements, is_filled
 from tilegrad.tensor.storage.host_graphs import elements_of_graph
-from tilegrad.tensor.storage.host_runs import may_compute, stored_on_host
+from tilegrad.tensor.storage.host_runs import calls_below, may_compute, store_one, stored_on_host
 from tilegrad.tensor.storage.memory import is_stored
 
-__all__ = ["note_index", "settle_indices", "settle_node"]
+__all__ = ["note_index", "settle_indices", "without_indices"]
 
 # Elements of a result; more are masks and tables, which are better told by a graph.
 _MOST_ELEMENTS = 1 << 10
+# Steps that lead to one from memory.
+_MOST_STEPS = 32
 # Results that are noted until the next read; earlier ones stay graphs.
 _MOST_NOTED = 256
 
@@ -99,7 +101,35 @@ def _settle(tensor: Any) -> None:
         running.become_memory(tensor, root, memory)
 
 
-def settle_node(node: UOp) -> None:
+def without_indices(alive: list[Call], asked: Call) -> list[Call]:
+    """The calls `alive`, all that wait for a run of `asked`, without the integers and truth values
+    that follow from memory by few steps: these are memory now.
+    """
+    indices = [
+        call for call in alive if not call.dtype.is_float and call is not asked and _is_of_few(call)
+    ]
+    if not indices or not may_compute():
+        return alive
+    for call in indices:
+        calls = calls_below([call], _MOST_STEPS)
+        if calls is not None:
+            for leaf in [leaf for each in calls for leaf in each.inputs or ()]:
+                if leaf.__class__ is UOp and not leaf.dtype.is_float:
+                    _settle_node(leaf)
+            store_one(asked, call, calls)
+    return [call for call in alive if call.value is None]
+
+
+def _is_of_few(call: Call) -> bool:
+    """Whether a call is to have memory of its own, and is of few elements and steps."""
+    return (
+        call.template.work <= _MOST_STEPS
+        and not (call.is_write or call.is_loss or call.template.is_view)
+        and prod(call.shape) <= _MOST_ELEMENTS
+    )
+
+
+def _settle_node(node: UOp) -> None:
     """Let the host compute the integers of a node that is no memory, if they are few."""
     if node.stored is None and not node.is_constant and not is_stored(node):
         _memory_of(node)
