@@ -180,7 +180,7 @@ def known_elements(tensor: Any) -> Any | None:
         shape: tuple[int, ...] = (below.size,)
         moves = [(op, arg) for op, arg, _ in call.moves]
     else:
-        found = _down(tensor._node if call is None else call)
+        found = _down(tensor._node if call is None else _computed(call) or call)
         if found is None:
             return None
         below, steps, shape = found
@@ -207,6 +207,12 @@ def known_elements(tensor: Any) -> Any | None:
     return array
 
 
+def _computed(call: Call) -> UOp | None:
+    """[Movement of] the memory with the value of a call, if a run by nodes has computed it."""
+    node = call.node
+    return None if node is None or node.stored is None else engine.realized(node)
+
+
 def _most_of(buffer: Buffer) -> int:
     return _MOST_FROM_HOST if buffer.device == "HOST" else _MOST_IN_MEMORY
 
@@ -221,12 +227,6 @@ def _down(each: Any) -> _Down | None:
         if value is not None:
             moves = [(op, arg, each.dtype) for op, arg, _ in reversed(each.moves)]
             return value.buffer, steps + moves, (value.buffer.size,)
-        node = each.node
-        stored = None if node is None or node.stored is None else engine.realized(node)
-        if stored is not None:
-            # A run by nodes has computed it.
-            each = stored
-            break
         template, slot = each.template, each.slot
         first = template.count + len(template.constants)
         while slot >= first:
