@@ -330,7 +330,17 @@ def _request_of(todo: list[UOp], others: Others) -> tuple[Request, list[UOp], in
     if retained:
         request.want(retained)
         wanted += retained
-    return request, wanted, walked
+    return request, _in_order(request, wanted), walked
+
+
+def _in_order(request: Request, wanted: list[UOp]) -> list[UOp]:
+    """The roots `wanted` of a request in the order of its graph, which its own have from now on: it
+    is one signature, whichever of them somebody asks for, and whichever are only stored.
+    """
+    roots = request.roots
+    order = sorted(range(len(wanted)), key=roots.__getitem__)
+    request.roots = [roots[position] for position in order]
+    return [wanted[position] for position in order]
 
 
 def _launch(binding: Binding, request: Request, values: Mapping[str, int]) -> list[Buffer]:

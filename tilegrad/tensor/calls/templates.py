@@ -53,6 +53,7 @@ from tilegrad.tensor.handle.core import Core
 from tilegrad.tensor.handle.kinds import next_number
 from tilegrad.tensor.handle.size_arguments import NO_VARIABLES
 from tilegrad.tensor.handle.waiting import Call, Number, Pool, this_thread
+from tilegrad.tensor.storage.known_indices import note_index
 from tilegrad.tensor.storage.pending import pressure, relieve
 
 __all__ = ["elementwise", "slicing", "templated", "templated_unless"]
@@ -148,7 +149,16 @@ def _templated(
             if plain_args is not args:
                 return call(self, *plain_args, **kwargs)
         made = calls.result(self, args, kwargs, short, inputs, pool, config, frame, entry)
-        return method(self, *args, **kwargs) if made is None else made
+        if made is not None:
+            return made
+        pool.making += 1
+        try:
+            made = method(self, *args, **kwargs)
+        finally:
+            pool.making -= 1
+        if not pool.making:
+            note_index(pool, made, self, (*args, *kwargs.values()))
+        return made
 
     code = goes_by(call, method)
     return cast("Method", call)

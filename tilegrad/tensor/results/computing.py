@@ -20,6 +20,7 @@ from tilegrad.tensor.results.host_arrays import copied_from_host
 from tilegrad.tensor.storage import memory, overwritten, running, writes
 from tilegrad.tensor.storage.grown_constants import grown_constants
 from tilegrad.tensor.storage.host_graphs import computed_by_host
+from tilegrad.tensor.storage.known_indices import settle_indices
 from tilegrad.tensor.storage.memory import is_stored
 from tilegrad.tensor.storage.short_reads import realize_shortly
 
@@ -35,6 +36,8 @@ def realize_all(tensors: Sequence[Any]) -> None:
     with _exclusive:
         if len(tensors) == 1 and realize_shortly(tensors[0]):
             return
+        if this_thread.pool.indices:
+            settle_indices(this_thread.pool)
         pending = _pending(tensors)
         if not pending:
             return

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from tilegrad.base.dtype import DType
 from tilegrad.base.errors import TransformError
+from tilegrad.engine.realize import realize as engine
 from tilegrad.engine.run.memory import OverwrittenError, buffer_of
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp
@@ -188,7 +189,7 @@ def known_elements(tensor: Any) -> Any | None:
         shape: tuple[int, ...] = (below.size,)
         moves = [(op, arg) for op, arg, _ in call.moves]
     else:
-        found = _down(tensor._node if call is None else call)
+        found = _down(tensor._node if call is None else _computed(call) or call)
         if found is None:
             return None
         below, steps, shape = found
@@ -213,6 +214,12 @@ def known_elements(tensor: Any) -> Any | None:
     for op, arg in moves:
         array = host_memory.moved(array, op, arg)
     return array
+
+
+def _computed(call: Call) -> UOp | None:
+    """[Movement of] the memory with the value of a call, if a run by nodes has computed it."""
+    node = call.node
+    return None if node is None or node.stored is None else engine.realized(node)
 
 
 def _most_of(buffer: Buffer) -> int:

@@ -38,6 +38,7 @@ from tilegrad.tensor.storage import past, running
 from tilegrad.tensor.storage.ended_ways import end_ways
 from tilegrad.tensor.storage.failed_runs import left_of, note_failure
 from tilegrad.tensor.storage.host_runs import run_on_host
+from tilegrad.tensor.storage.known_indices import settle_indices, without_indices
 from tilegrad.tensor.storage.memory import base_of
 from tilegrad.tensor.storage.noted_runs import (
     Computed,
@@ -190,6 +191,10 @@ def _run_for(alive: list[Call], tensor: Any, call: Call, compute: Compute) -> No
         compute([tensor])
         pool.in_vain()
         return
+    if tensor._at_once:
+        if pool.indices:
+            settle_indices(pool)
+        alive = without_indices(alive, call)
     if _run_written(alive, tensor, call):
         pool.was_of_use()
         return

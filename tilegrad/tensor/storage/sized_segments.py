@@ -424,6 +424,8 @@ def _request(found: WaitingCalls, nodes: Mapping[Call, UOp], asked: Call) -> Req
     request.want(todo)
     retained = ResultsAlive([nodes[each] for each in found.alive]).retained(request)
     request.want([node for node in retained if node not in todo])
+    # As those of a run (`engine.realize`).
+    request.roots.sort()
     return request
 
 
