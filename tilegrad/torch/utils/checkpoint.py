@@ -1,12 +1,24 @@
-"""`torch.utils.checkpoint`: a call whose inside is computed again for its gradient."""
+"""`torch.utils.checkpoint`: a call whose inside is computed again for its gradient.
+
+Values and gradients are those of the plain call; the difference is memory. A call that is computed
+again has its graph made at each step, while the calls of a plain one wait
+(`tensor.handle.waiting`). So small tensors that make few values are given to the function itself.
+"""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING, Any
 
+from tilegrad.base.recent import Recent
 from tilegrad.func import checkpoint as ours
+from tilegrad.func.argument_trees import flatten
+from tilegrad.ir.op import Ops
+from tilegrad.ir.uop import prod, toposort
+from tilegrad.tensor.handle.core import Core
+from tilegrad.tensor.handle.waiting import Call, next_serial
+from tilegrad.tensor.storage.writes import postpones_calls
 from tilegrad.torch.absent_hints import refusing
 from tilegrad.torch.tensor import with_ours
 
@@ -14,6 +26,11 @@ __all__ = [
     "CheckpointError", "checkpoint", "checkpoint_sequential", "get_device_states",
     "noop_context_fn", "set_device_states",
 ]  # fmt: skip
+
+# Most bytes of the arguments of a call that keeps its values, and of these.
+_SMALL_BYTES, _KEPT_BYTES = 1 << 18, 1 << 23
+# Bytes of the values that a function made of arguments of certain shapes.
+_made: Recent[tuple[Any, ...], int] = Recent(lambda: 512)
 
 _CHOICES = ("use_reentrant", "preserve_rng_state", "determinism_check", "debug", "context_fn")
 
@@ -29,10 +46,64 @@ def noop_context_fn() -> tuple[Any, Any]:
 
 def checkpoint(function: Callable[..., Any], *args: Any, **options: Any) -> Any:
     """The result of `function`; values that it computes in between are not materialised for the
-    gradient.
+    gradient, unless they are few.
     """
     given = {name: value for name, value in options.items() if name not in _CHOICES}
-    return with_ours(ours(function, *args, **given))
+    tensors = _tensors_in((args, given))
+    if not (callable(function) and postpones_calls() and _are_small(tensors)):
+        return with_ours(ours(function, *args, **given))
+    key = (_code_of(function), *[(each.shape, each.dtype) for each in tensors])
+    known = _made.get(key)
+    if known is not None and known > _KEPT_BYTES:
+        return with_ours(ours(function, *args, **given))
+    start = next_serial()
+    result = function(*args, **given)
+    if known is None:
+        _made.put(key, _bytes_between(tensors, _tensors_in(result), start))
+    return result
+
+
+def _tensors_in(tree: Any) -> list[Core]:
+    return [each for each in flatten(tree)[0] if isinstance(each, Core)]
+
+
+def _are_small(tensors: Collection[Core]) -> bool:
+    return sum([_bytes_of(each) for each in tensors]) <= _SMALL_BYTES
+
+
+def _bytes_of(value: Any) -> int:
+    size = prod(value.shape)
+    # A symbolic size may be of any value.
+    return size * value.dtype.itemsize if isinstance(size, int) else _SMALL_BYTES + 1
+
+
+def _code_of(function: Any) -> Any:
+    """What is equal in all calls of a function that is made anew for each."""
+    inside = getattr(function, "func", function)
+    return getattr(inside, "__code__", id(inside))
+
+
+def _bytes_between(inputs: Collection[Core], outputs: Collection[Core], start: int) -> int:
+    """Bytes of the values that were made on the way to the `outputs`, by calls since `start` or by
+    nodes above the `inputs`.
+    """
+    calls = {each._call for each in outputs if each._call is not None}
+    stack = [*calls]
+    count = 0
+    while stack:
+        call = stack.pop()
+        if call.serial < start:
+            continue
+        made = [(step[1], step[6]) for step in call.template.steps if not step[0].is_movement]
+        count += sum([prod(shape) * dtype.itemsize for dtype, shape in made if dtype is not None])
+        fresh = {each for each in call.inputs or () if isinstance(each, Call)} - calls
+        calls |= fresh
+        stack += fresh
+    below = {each.uop for each in inputs if each._call is None}
+    roots = [each.uop for each in outputs if each._call is None]
+    nodes = toposort(roots, stop=lambda node: node in below or node.op is Ops.BUFFER)
+    own = [node for node in nodes if node not in below and not node.op.is_movement]
+    return count + sum([_bytes_of(node) for node in own if node.op is not Ops.BUFFER])
 
 
 def get_device_states(*args: Any) -> tuple[list[Any], list[Any]]:
