@@ -413,6 +413,8 @@ class Assignment(Algebra):
             if writes.is_put_off(self):
                 # Else a loop of writes without reads is one graph.
                 self.realize()
+            # A template in which a constant is written to has one size.
+            become_memory(self)
             is_recorded = can_become_another(self, value)
             made = self._written(key, value)
             with exclusive():
