@@ -78,7 +78,8 @@ class History:
         """
         if last is None:
             assert self._rows is not None
-            return self._read(self._rows @ gradient.unsqueeze(1))[0]
+            (of_g,) = self._read(self._rows @ gradient.unsqueeze(1))
+            return of_g
         if self._rows is None:
             shape = 2 * self._size, gradient._sizes[0]
             device, dtype = gradient.device, gradient.dtype
@@ -102,11 +103,12 @@ class History:
             self._yy[row] = self._yy[:, row] = of_y[1]
         return of_g
 
-    def _read(self, columns: Tensor) -> Vector:
+    def _read(self, columns: Tensor) -> Sequence[Vector]:
         """Values of columns that have an element for each row, as (number of columns, 2, size)."""
         assert self._rows is not None
         Tensor.realize(self._rows, columns)
-        return np.asarray(columns.numpy(), np.float64).T.reshape(-1, 2, self._size)
+        found: Vector = np.asarray(columns.numpy(), np.float64)
+        return [*found.T.reshape(-1, 2, self._size)]
 
     def saved(self, like: Tensor) -> dict[str, Any]:
         """The state, oldest first, by PyTorch's names; numbers in the dtype of `like`."""

@@ -58,8 +58,9 @@ from tilegrad.tensor.storage.signatures import is_computed, waiting_calls
 __all__ = [
     "are_waiting", "assignments_wait", "can_replace", "can_take_slice", "can_wait",
     "can_wait_for_results", "can_wait_for_slice", "earlier_leaf", "is_expanded",
-    "is_memory_unknown", "is_ours", "is_put_off", "is_result", "is_worth_a_copy", "postpones_calls", "put_off",
-    "realize_written", "run_with", "seen_by", "take", "take_memory", "take_over",
+    "is_memory_unknown", "is_ours", "is_put_off", "is_result", "is_worth_a_copy",
+    "postpones_calls", "put_off", "realize_written", "run_with", "seen_by", "take", "take_memory",
+    "take_over",
 ]  # fmt: skip
 
 # A larger tensor is written in place: its memory counts twice else, and Python's time does not.

@@ -15,7 +15,7 @@ from tilegrad.base.recent import Recent
 from tilegrad.func import checkpoint as ours
 from tilegrad.func.argument_trees import flatten
 from tilegrad.ir.op import Ops
-from tilegrad.ir.uop import prod, toposort
+from tilegrad.ir.uop import UOp, prod, toposort
 from tilegrad.tensor.handle.core import Core
 from tilegrad.tensor.handle.waiting import Call, next_serial
 from tilegrad.tensor.storage.writes import postpones_calls
@@ -31,6 +31,8 @@ __all__ = [
 _SMALL_BYTES, _KEPT_BYTES = 1 << 18, 1 << 23
 # Bytes of the values that a function made of arguments of certain shapes.
 _made: Recent[tuple[Any, ...], int] = Recent(lambda: 512)
+
+_LEAVES = frozenset({Ops.BUFFER, Ops.COPY, Ops.CONST})
 
 _CHOICES = ("use_reentrant", "preserve_rng_state", "determinism_check", "debug", "context_fn")
 
@@ -87,23 +89,25 @@ def _bytes_between(inputs: Collection[Core], outputs: Collection[Core], start: i
     """Bytes of the values that were made on the way to the `outputs`, by calls since `start` or by
     nodes above the `inputs`.
     """
-    calls = {each._call for each in outputs if each._call is not None}
-    stack = [*calls]
-    count = 0
+    stack: list[Any] = [each._call or each._node for each in outputs]
+    calls: set[Call] = set()
+    roots: list[UOp] = []
     while stack:
-        call = stack.pop()
-        if call.serial < start:
-            continue
-        made = [(step[1], step[6]) for step in call.template.steps if not step[0].is_movement]
-        count += sum([prod(shape) * dtype.itemsize for dtype, shape in made if dtype is not None])
-        fresh = {each for each in call.inputs or () if isinstance(each, Call)} - calls
-        calls |= fresh
-        stack += fresh
-    below = {each.uop for each in inputs if each._call is None}
-    roots = [each.uop for each in outputs if each._call is None]
-    nodes = toposort(roots, stop=lambda node: node in below or node.op is Ops.BUFFER)
-    own = [node for node in nodes if node not in below and not node.op.is_movement]
-    return count + sum([_bytes_of(node) for node in own if node.op is not Ops.BUFFER])
+        each = stack.pop()
+        if isinstance(each, UOp):
+            roots.append(each)
+        elif isinstance(each, Call) and each.serial >= start and each not in calls:
+            calls.add(each)
+            stack += each.inputs or ()
+    count = sum(map(_bytes_of, calls))
+    below = {each._node for each in inputs if each._call is None}
+    nodes = toposort(roots, stop=lambda node: node in below or node.op in _LEAVES)
+    # The products that a sum adds up are in no memory.
+    terms = {source for node in nodes if node.op is Ops.REDUCE_AXIS for source in node.src}
+    for node in nodes:
+        if not (node in below or node in terms or node.op in _LEAVES or node.op.is_movement):
+            count += _bytes_of(node)
+    return count
 
 
 def get_device_states(*args: Any) -> tuple[list[Any], list[Any]]:
