@@ -224,3 +224,25 @@ def test_a_graph_with_a_function_of_the_users_goes_to_another_process() -> None:
     assert any(region_of(node) for node in graph.toposort())
     copied = pickle.loads(pickle.dumps(graph))
     assert str(copied) == str(graph)
+
+
+def test_an_iteration_of_newton_is_three_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The direction, the tests whether to go on, and the loss at the new point; and one more loss
+    in each step, of three iterations of which the last one asks for none.
+    """
+    asked_for: list[int] = []
+    realize = torch.Tensor.realize
+
+    def noted(*tensors: Any) -> Any:
+        asked_for.append(len(tensors))
+        return realize(*tensors)
+
+    program = _newton(torch)
+    for _ in range(4):
+        next(program)
+    from tilegrad import Tensor
+
+    monkeypatch.setattr(Tensor, "realize", noted)
+    next(program)
+    # One tensor alone is memory when its values are read.
+    assert 0 < sum(count > 1 for count in asked_for) <= 9
