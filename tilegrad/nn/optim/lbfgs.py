@@ -324,8 +324,9 @@ def _moved(
 ) -> tuple[Tensor, ...]:
     """The parameters of certain shapes, a `length` along a direction from the start."""
     vector = start + direction * length.cast(direction.dtype)
-    parts = vector.split([math.prod(shape) for shape in shapes])
-    return tuple([part.reshape(shape).clone() for part, shape in zip(parts, shapes, strict=True)])
+    slices = vector.split([math.prod(shape) for shape in shapes])
+    pairs = zip(slices, shapes, strict=True)
+    return tuple([each.reshape(shape).clone() for each, shape in pairs])
 
 
 @templated

@@ -1,7 +1,7 @@
-"""What L-BFGS knows of the curvature: the last steps and the changes of the gradient over them.
+"""The curvature as L-BFGS knows it: the last steps and the changes of the gradient over them.
 
 Dot products of the rows of one matrix with a vector tell all coefficients of a direction, so each
-iteration reads them once. What an iteration computes between two reads is one call of a template.
+iteration reads them once. All that is computed between two reads is one call of a template.
 """
 
 from __future__ import annotations
@@ -87,15 +87,15 @@ class History:
         is_full = len(self._order) == self._size
         row = self._order[0] if is_full else len(self._order)
         numbers = in_memory([row, row + self._size, last.length], gradient)
-        new, s, y, is_kept = _with_step(
+        new, s, y, is_replaced = _with_step(
             self._rows, last.direction, last.gradient, gradient, numbers
         )
         self._rows.assign(new)
-        columns = _columns(self._rows, gradient, s, y, is_kept)
+        columns = _columns(self._rows, gradient, s, y, is_replaced)
         # The rows alone are to be computed.
         del new, s, y
-        of_g, of_s, of_y, kept = self._read(columns)
-        if kept.any():
+        of_g, of_s, of_y, replaced = self._read(columns)
+        if replaced.any():
             if is_full:
                 self._order.pop(0)
             self._order.append(row)
@@ -174,6 +174,6 @@ def _with_step(
 
 
 @templated
-def _columns(rows: Tensor, gradient: Tensor, s: Tensor, y: Tensor, is_kept: Tensor) -> Tensor:
-    """The products of all rows with three vectors, a column each, and the column `is_kept`."""
-    return (rows @ gradient.stack(s, y, dim=1)).cat(is_kept, dim=1)
+def _columns(rows: Tensor, gradient: Tensor, s: Tensor, y: Tensor, is_replaced: Tensor) -> Tensor:
+    """The products of all rows with three vectors, a column each, and the column `is_replaced`."""
+    return (rows @ gradient.stack(s, y, dim=1)).cat(is_replaced, dim=1)

@@ -32,7 +32,7 @@ _NEEDED = 6
 # Lengths that come before their gradients are looked at together, shapes that are compared, and
 # attempts.
 _MANY, _MOST_SEEN, _MOST_ATTEMPTS = 3, 8, 3
-# Sizes of which each may be another one, such as the parts of a batch that masks pick. The examples
+# Sizes that change apart from one another, such as those that masks pick from a batch. The examples
 # of more are alike.
 _MOST_UNKNOWNS = 4
 # The most that a size is taken to be: four times what was seen, or this.

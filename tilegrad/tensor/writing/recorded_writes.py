@@ -1,10 +1,10 @@
 """Writes that a gradient flows through: the tensor is another result from then on.
 
     out = torch.zeros(n, m)
-    out[:, 0] = h           where(indices == 0, h, out), of which the gradient goes to `h`
+    out[:, 0] = h           where(indices == 0, h, out), whose gradient goes to `h`
 
 The memory of such a tensor is not written to, as the gradient of an earlier value may need it. So
-where nobody else looks at it, the write is a call that waits like any other.
+where no other tensor looks at it, the write is a call that waits like any other.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ __all__ = ["become_another", "can_become_another"]
 
 def can_become_another(tensor: Any, value: Any) -> bool:
     """Whether `tensor`, in which a part takes `value`, may be another result that requires a
-    gradient: no view, and nobody who watches its gradient, would see a difference.
+    gradient: no view, and no hook on its gradient, would see a difference.
     """
     is_tensor = isinstance(value, Core)
     if tensor._requires_grad:
-        # What watches a node is known by that alone.
+        # Hooks on a node are known by that alone.
         if tensor._is_leaf or tensor._call is None or not gradients.get():
             return False
     elif not (is_tensor and value._requires_grad):

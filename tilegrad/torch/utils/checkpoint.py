@@ -28,7 +28,7 @@ __all__ = [
 ]  # fmt: skip
 
 # Most bytes of the arguments of a call that keeps its values, and of these.
-_SMALL_BYTES, _KEPT_BYTES = 1 << 18, 1 << 23
+_SMALL_BYTES, _FEW_BYTES = 1 << 18, 1 << 23
 # Bytes of the values that a function made of arguments of certain shapes.
 _made: Recent[tuple[Any, ...], int] = Recent(lambda: 512)
 
@@ -56,7 +56,7 @@ def checkpoint(function: Callable[..., Any], *args: Any, **options: Any) -> Any:
         return with_ours(ours(function, *args, **given))
     key = (_code_of(function), *[(each.shape, each.dtype) for each in tensors])
     known = _made.get(key)
-    if known is not None and known > _KEPT_BYTES:
+    if known is not None and known > _FEW_BYTES:
         return with_ours(ours(function, *args, **given))
     start = next_serial()
     result = function(*args, **given)
@@ -80,7 +80,7 @@ def _bytes_of(value: Any) -> int:
 
 
 def _code_of(function: Any) -> Any:
-    """What is equal in all calls of a function that is made anew for each."""
+    """The code of a function, which is equal in all calls for which the function is made anew."""
     inside = getattr(function, "func", function)
     return getattr(inside, "__code__", id(inside))
 
