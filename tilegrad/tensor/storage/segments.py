@@ -90,12 +90,12 @@ _NEVER_AGAIN = -(1 << 62)
 _MOST_KINDS = 4
 # By structure, for leaves of all sizes.
 _sized: Recent[tuple[int, ...], list[SizedSegment]] = Recent(lambda: min(config.KEEP_KERNELS, 512))
-# By structure, the sizes that the leaves of the last run had that made nodes, and how often no
-# segment for all sizes was found.
-_sizes: Recent[tuple[int, ...], tuple[LeafSizes, int]] = Recent(
+# By structure, the sizes that the leaves of the last runs had that made nodes, up to a number, and
+# how often no segment for all sizes was found.
+_sizes: Recent[tuple[int, ...], tuple[tuple[LeafSizes, ...], int]] = Recent(
     lambda: min(config.KEEP_KERNELS, 1024)
 )
-_MOST_FAILURES = 4
+_MOST_FAILURES, _MOST_SIZES = 4, 8
 # By structure, the results that a run concerns: of equal calls over other results these are equal.
 _concerned: Recent[tuple[int, ...], tuple[int, ...]] = Recent(
     lambda: min(config.KEEP_KERNELS, 1024)
@@ -363,15 +363,16 @@ def _note_sizes(
 ) -> None:
     """Remember a segment for leaves of all sizes, if equal calls ran over leaves of other ones."""
     sizes = sizes_before(segment, found)
-    before, failures = _sizes.get(found.key) or (sizes, 0)
-    if before != sizes and failures < _MOST_FAILURES:
-        sized = sized_segment(segment, found, plain, asked, others, before)
+    before, failures = _sizes.get(found.key) or ((), 0)
+    others_before = [each for each in before if each != sizes]
+    if others_before and failures < _MOST_FAILURES:
+        sized = sized_segment(segment, found, plain, asked, others, others_before)
         failures += sized is None
         if sized is not None:
             known, kinds = _sized.get(found.key) or (), sized.segment.kinds
             rest = [each for each in known if each.segment.kinds != kinds]
             _sized.put(found.key, [sized, *rest[: _MOST_KINDS - 1]])
-    _sizes.put(found.key, (sizes, failures))
+    _sizes.put(found.key, ((*others_before[1 - _MOST_SIZES :], sizes), failures))
 
 
 def _run_segment(

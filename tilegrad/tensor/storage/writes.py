@@ -58,8 +58,9 @@ from tilegrad.tensor.storage.signatures import is_computed, waiting_calls
 __all__ = [
     "are_waiting", "assignments_wait", "can_replace", "can_take_slice", "can_wait",
     "can_wait_for_results", "can_wait_for_slice", "earlier_leaf", "is_expanded",
-    "is_memory_unknown", "is_put_off", "is_result", "is_worth_a_copy", "postpones_calls", "put_off",
-    "realize_written", "run_with", "seen_by", "take", "take_memory", "take_over",
+    "is_memory_unknown", "is_ours", "is_put_off", "is_result", "is_worth_a_copy",
+    "postpones_calls", "put_off", "realize_written", "run_with", "seen_by", "take", "take_memory",
+    "take_over",
 ]  # fmt: skip
 
 # A larger tensor is written in place: its memory counts twice else, and Python's time does not.
@@ -91,7 +92,7 @@ def can_wait(tensor: Any, value: Any) -> bool:
         and tensor.shape == value.shape
         and tensor.dtype is value.dtype
         and 0 < elements(value.shape) * value.dtype.itemsize <= _MOST_BYTES
-        and _is_ours(value)
+        and is_ours(value)
         and tensor.device == value.device
         and _can_take(tensor, wants_grad=value._requires_grad)
     )
@@ -105,7 +106,7 @@ def can_wait_for_slice(tensor: Any, value: Any) -> bool:
         return False
     wants_grad = False
     if isinstance(value, Core):
-        if not _is_ours(value) or tensor.device != value.device:
+        if not is_ours(value) or tensor.device != value.device:
             return False
         wants_grad = bool(value._requires_grad)
     return _can_take(tensor, wants_grad=wants_grad)
@@ -139,7 +140,7 @@ def can_take_slice(tensor: Any, value: Any) -> bool:
         return False
     if not isinstance(value, Core):
         return True
-    return _is_ours(value) and tensor.device == value.device and not value._requires_grad
+    return is_ours(value) and tensor.device == value.device and not value._requires_grad
 
 
 def can_wait_for_results(tensors: Sequence[Any]) -> bool:
@@ -155,7 +156,7 @@ def can_wait_for_results(tensors: Sequence[Any]) -> bool:
     return all(_takes(tensor, pool, wants_grad=False) for tensor in tensors)
 
 
-def _is_ours(value: Any) -> bool:
+def is_ours(value: Any) -> bool:
     """Whether what a tensor is to take is no more than its graph, and no other thread's call."""
     call = value._call
     return not value._symbols and (call is None or call.pool is this_thread.pool)

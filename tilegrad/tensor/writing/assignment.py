@@ -45,6 +45,7 @@ from tilegrad.tensor.writing.alias_writes import (
     written_to,
 )
 from tilegrad.tensor.writing.at_once import become_memory, has_written
+from tilegrad.tensor.writing.recorded_writes import become_another, can_become_another
 from tilegrad.tensor.writing.slice_writes import take_slice
 from tilegrad.tensor.writing.undo import note
 
@@ -414,9 +415,12 @@ class Assignment(Algebra):
             if writes.is_put_off(self):
                 # Else a loop of writes without reads is one graph.
                 self.realize()
+            # A template in which a constant is written to has one size.
+            become_memory(self)
+            is_recorded = can_become_another(self, value)
             made = self._written(key, value)
             with exclusive():
-                if writes.take_over(self, made):
+                if writes.take_over(self, made) or (is_recorded and become_another(self, made)):
                     return
                 if made is not self and writes.can_wait_for_slice(self, made):
                     writes.put_off(self, made)
