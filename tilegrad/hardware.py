@@ -80,7 +80,7 @@ def cuda_target(arch: str) -> Target:
     if found is None or int(found[1]) not in _CAPABILITIES:
         raise DeviceError(
             f"cuda: {arch!r} is no architecture",
-            expected="sm_ and the compute capability, as sm_90",
+            expected="sm_ and the compute capability, as sm_90; sm_90a and sm_100a have more units",
             known=", ".join(f"sm_{number}" for number in _CAPABILITIES),
         )
     capability = int(found[1])

@@ -188,8 +188,8 @@ class CommandProcessor(Gpu):
             low, high = self.registers["PGM_LO"]
             data = self.registers["USER_DATA_0"]
             first, second = self.registers["PGM_RSRC1"]
-            # As many scalars as the kernel expects, the address of its arguments last. LLVM pads those
-            # of gfx11, and three positions, to 16 (its feature UserSGPRInit16Bug).
+            # As many scalars as the kernel expects, the address of its arguments last. LLVM pads
+            # those of gfx11, and three positions, to 16 (its feature UserSGPRInit16Bug).
             assert len(data) == (2 if self.arch.startswith("gfx11") else second >> 1 & 31)
             assert len(data) <= second >> 1 & 31
             # gfx90a and gfx11 have bits there.
