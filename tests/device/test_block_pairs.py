@@ -89,6 +89,12 @@ def test_other_blocks_stay_alone(
     assert blocks_together(found) == 1
 
 
+def test_long_sums_stay_alone() -> None:
+    """Lanes add them up in registers, of which pairs need so many that one block is resident."""
+    found = program(product(4096, 4096, 16384), None, TARGET)
+    assert units(found) == {"tcgen05.m128n128k16.float16"}
+
+
 def test_a_program_with_pairs_is_text_that_parses_back(few_blocks: None) -> None:
     found = program(product(*TWICE), None, TARGET)
     assert blocks_together(found) == 2 and parse_program(dump(found)) == found
@@ -157,7 +163,6 @@ SHAPES: dict[str, tuple[Callable[..., Any], tuple[tuple[int, ...], ...]]] = {
     "one matrix for a batch": (lambda a, b: a @ b, ((2, 128, 128), (128, 128))),
     "several pairs": (lambda a, b: a @ b.T, ((512, 192), (256, 192))),
     "twice as many rows": (lambda a, b: a @ b.T, ((512, 512), (256, 512))),
-    "long sum": (lambda a, b: a @ b, ((1024, 8448), (8448, 640))),
 }
 USUAL = ("plain", "padded", "one matrix for a batch")
 
@@ -172,7 +177,7 @@ def test_the_interpreter_multiplies(name: str) -> None:
     driver = driver_of("NVSIM100")
     driver.calls.clear()
     inputs = [drawn(*shape, seed=seed) for seed, shape in enumerate(shapes)]
-    check(value, *inputs, atol=0.3 if name == "long sum" else 0.05)
+    check(value, *inputs, atol=0.05)
     assert "cuLaunchKernelEx" in driver.names()
 
 
