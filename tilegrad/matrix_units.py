@@ -134,18 +134,18 @@ def tcgen05(n: int, dtype_in: DType, blocks: int = 1) -> MatrixUnit:
     columns. A load of 16 lanes by 256 bits gives lane 4*g+t of a warp of the rows g and g+8 pairs
     of columns 8 apart ("Data Movement Shape", .16x256b).
 
-    Each lane has a row of an operand, or a part of its terms where several lanes share the row. Of
-    two blocks each has half of the columns of b. Terms are those of 32 bytes: 8 of `.tf32`, kind 2
-    of table 42 of the ISA.
+    Each lane has a row of an operand, or a slice of its terms where several lanes share the row.
+    Each of two blocks has half of the columns of b. Terms are those of 32 bytes: 8 of `.tf32`, kind
+    2 of table 42 of the ISA.
     """
     lanes = 256 if n >= 128 else 128
     k = 32 // dtype_in.itemsize
 
     def share(lane: int, rows: int) -> tuple[Position, ...]:
         """Rows and terms of an operand that a block has, which one of its lanes has."""
-        part, row = divmod(lane % lanes, rows)
+        chunk, row = divmod(lane % lanes, rows)
         terms = k * rows // lanes
-        return tuple((lane // lanes * rows + row, terms * part + step) for step in range(terms))
+        return tuple((lane // lanes * rows + row, terms * chunk + step) for step in range(terms))
 
     columns, every = n * 128 // lanes, range(blocks * lanes)
     a = tuple(share(lane, 128) for lane in every)

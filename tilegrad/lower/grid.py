@@ -12,8 +12,8 @@ from tilegrad.ir.rewrite import rebuilt
 from tilegrad.ir.rules import simplify
 from tilegrad.ir.uop import UOp, pointer_of, prod
 from tilegrad.lower.block_order import order_of_blocks
+from tilegrad.lower.block_pairs import pair_blocks
 from tilegrad.lower.clusters import share_tiles
-from tilegrad.lower.pairs import pair_blocks
 from tilegrad.target import Target
 
 __all__ = ["fix_launch", "spread_shared", "use_grid"]

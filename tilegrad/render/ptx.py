@@ -34,7 +34,7 @@ from tilegrad.ir.uop import UOp
 from tilegrad.render.inline import loads_inside
 from tilegrad.render.names import function_name
 from tilegrad.render.ptx_arithmetic import compute, free_maxima
-from tilegrad.render.ptx_block_pairs import unit_names
+from tilegrad.render.ptx_block_pairs import is_known
 from tilegrad.render.ptx_casts import bitcast, cast
 from tilegrad.render.ptx_code import Code, kind_of, letter, root, uniform
 from tilegrad.render.ptx_logic import fused_logic
@@ -394,7 +394,7 @@ class _Kernel:
 
     def _matrix(self, node: UOp) -> None:
         unit: MatrixUnit = node.arg
-        if unit.name not in unit_names(self.code.target):
+        if not is_known(unit, self.code.target):
             raise CompileError(
                 f"render.ptx: {self.code.target.name} has no matrix unit {unit.name}",
                 isa=self.code.target.isa,

@@ -11,7 +11,6 @@ same group.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
@@ -19,9 +18,9 @@ from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp
 from tilegrad.matrix_units import pair_of
 from tilegrad.render.ptx_code import Code
-from tilegrad.target import Target
+from tilegrad.target import MatrixUnit, Target
 
-__all__ = ["UnitBlocks", "unit_names"]
+__all__ = ["UnitBlocks", "is_known"]
 
 
 class UnitBlocks:
@@ -80,9 +79,9 @@ class UnitBlocks:
             self.code.emit(f"{kind}.b64 {at}")
 
 
-@functools.cache
-def unit_names(target: Target) -> frozenset[str]:
-    """The names of the units that a target has, those of pairs of blocks too."""
-    units = target.matrix_units
-    pairs = (pair_of(unit) for unit in units if unit.columns and target.has_clusters)
-    return frozenset(unit.name for unit in (*units, *pairs))
+def is_known(unit: MatrixUnit, target: Target) -> bool:
+    """Whether a target has a unit, or the one of each block of a pair."""
+    if unit.blocks == 1:
+        return unit.name in {each.name for each in target.matrix_units}
+    halves = (each for each in target.matrix_units if each.columns and target.has_clusters)
+    return any(pair_of(each).name == unit.name for each in halves)

@@ -284,7 +284,7 @@ class HipRuntime(Runtime):
         try:
             self.with_room(lambda: self._call("hipModuleLaunchKernel", *arguments))
         except DeviceError as error:
-            # Of a lost device an earlier launch may be why.
+            # An earlier launch may be why a device is lost.
             is_lost = error.details.get("code") in _LOST
             raise DeviceError(
                 f"{program.name}: {error.headline}",

@@ -58,12 +58,12 @@ _JUMP = struct.Struct("<2H4II32xQ")
 
 @dataclass(frozen=True)
 class CommandProcessor:
-    """What differs between the command processors of architectures.
+    """Facts that differ between the command processors of architectures.
 
     Attributes:
         resources_3: the number of the register for a kernel's third word of resources.
         of_lanes: bits of the caches that would have what was there before a launch: those of lanes.
-            What the second-level cache holds is right for all of one GPU.
+            The second-level cache is right for all of one GPU.
         of_all: with these, instructions, and that cache: what it has is written to memory, then
             forgotten.
         has_own_word: whether these bits are the last word of an ACQUIRE_MEM, and not the first.

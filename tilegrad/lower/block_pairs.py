@@ -42,7 +42,7 @@ _BLOCKS = 2
 _COORDINATES = 6
 
 
-class _Product(NamedTuple):
+class _PairedProduct(NamedTuple):
     """The unit of a kernel's products, the memory of both operands' tiles, and whether rows of the
     right one run across the sum.
     """
@@ -68,7 +68,7 @@ def pair_blocks(ast: UOp, axis: UOp, target: Target) -> UOp:
     return _Pairs(ast, axis, product).apply()
 
 
-def _product(ast: UOp) -> _Product | None:
+def _product(ast: UOp) -> _PairedProduct | None:
     """The products of a kernel, if all have one unit and the same two operands."""
     found = {
         (node.arg, *(each.src[1] for each in node.src[:2]), node.src[1].arg[2])
@@ -76,13 +76,13 @@ def _product(ast: UOp) -> _Product | None:
         if node.arg.columns
     }
     products = {
-        _Product(unit, memory_of(left), memory_of(right), across)
+        _PairedProduct(unit, memory_of(left), memory_of(right), across)
         for unit, left, right, across in found
     }
     return products.pop() if len(products) == 1 else None
 
 
-def _is_shared(ast: UOp, axis: UOp, product: _Product) -> bool:
+def _is_shared(ast: UOp, axis: UOp, product: _PairedProduct) -> bool:
     """Whether one lane copies both operands, both blocks read one tile of the right one, and that
     is not the smaller one.
     """
@@ -111,7 +111,7 @@ def _box_of(node: UOp) -> tuple[int, ...]:
     return box
 
 
-def _half_of(box: Sequence[int], product: _Product) -> tuple[int, int] | None:
+def _half_of(box: Sequence[int], product: _PairedProduct) -> tuple[int, int] | None:
     """The dimension of a box that holds columns of the right operand, and how many of them a block
     copies; None where there is no half of it.
     """
@@ -123,7 +123,7 @@ def _half_of(box: Sequence[int], product: _Product) -> tuple[int, int] | None:
     return (long[0], half) if len(long) == 1 and box[long[0]] == unit.n else None
 
 
-def _has_fit_loops(ast: UOp, product: _Product) -> bool:
+def _has_fit_loops(ast: UOp, product: _PairedProduct) -> bool:
     """Whether loops have constant extents, and the sum is no long one."""
     loops = [loop for loop in nodes_of(ast, Ops.RANGE) if loop.axis is not Axis.GLOBAL]
     if any(loop.extent.op is not Ops.CONST for loop in loops):
@@ -136,7 +136,7 @@ def _has_fit_loops(ast: UOp, product: _Product) -> bool:
 class _Pairs:
     """A kernel on its way to pairs of blocks."""
 
-    def __init__(self, ast: UOp, axis: UOp, product: _Product):
+    def __init__(self, ast: UOp, axis: UOp, product: _PairedProduct):
         self.ast, self.product = ast, product
         self.unit = pair_of(product.unit)
         self.rank = simplify(axis % _BLOCKS)
@@ -200,8 +200,8 @@ class _Pairs:
         return simplify(from_terms(made, constant, index)), rest >= half
 
     def _operand(self, node: UOp, made: UOp) -> UOp:
-        """The right operand, of which a lane has a share of the columns of its block; `made` is it
-        over the memory of half the size.
+        """The right operand; a lane has a share of the columns of its block. `made` is the same
+        operand over the memory of half the size.
         """
         memory, (start, _) = made.src[1], self._halved(node.src[2])
         columns = self.unit.n // _BLOCKS
