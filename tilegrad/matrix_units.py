@@ -126,7 +126,7 @@ def wgmma(n: int, dtype_in: DType, *, takes_left: bool = False) -> MatrixUnit:
     )  # fmt: skip
 
 
-def tcgen05(n: int, dtype_in: DType, blocks: int = 1) -> MatrixUnit:
+def tcgen05(n: int, dtype_in: DType, *, blocks: int = 1) -> MatrixUnit:
     """PTX's `tcgen05.mma` with 128 rows for each of one or two blocks (`cta_group`) and n columns
     (PTX ISA, "Matrix Shape"): row i of a block's results is lane i of its tensor memory ("Data Path
     Layout Organization", M = 128 of one block, M = 256 of two). A warp loads from the 32 lanes that
@@ -175,7 +175,7 @@ def tcgen05(n: int, dtype_in: DType, blocks: int = 1) -> MatrixUnit:
 
 def pair_of(unit: MatrixUnit) -> MatrixUnit:
     """The unit of two blocks, each with the rows of this one."""
-    return tcgen05(unit.n, unit.dtype_in, 2)
+    return tcgen05(unit.n, unit.dtype_in, blocks=2)
 
 
 def simdgroup(dtype_in: DType, dtype_out: DType) -> MatrixUnit:
@@ -260,7 +260,7 @@ def matrix_unit(
     if name.startswith("wgmma"):
         return wgmma(n, dtype_in, takes_left=takes_left)
     if name.startswith("tcgen05"):
-        return tcgen05(n, dtype_in, blocks)
+        return tcgen05(n, dtype_in, blocks=blocks)
     if digits:
         return mma_of_tf32()
     if name.startswith("mfma"):
