@@ -12,6 +12,7 @@ from tilegrad.ir.rewrite import rebuilt
 from tilegrad.ir.rules import simplify
 from tilegrad.ir.uop import UOp, pointer_of, prod
 from tilegrad.lower.block_order import order_of_blocks
+from tilegrad.lower.block_pairs import pair_blocks
 from tilegrad.lower.clusters import share_tiles
 from tilegrad.target import Target
 
@@ -64,7 +65,7 @@ def use_grid(ast: UOp, target: Target | None = None) -> UOp:
     # The last of the axes that share one is the fastest.
     first = blocks[:crowded] if ordered is None else blocks[:crowded][::-1]
     if target is not None and first:
-        ast = share_tiles(ast, first[-1], target)
+        ast = pair_blocks(share_tiles(ast, first[-1], target), first[-1], target)
     for number, loops in enumerate([first, *([loop] for loop in blocks[crowded:])]):
         mapping |= _share(f"gidx{number}", loops)
     crowded = max(len(lanes) - _GRID_AXES + 1, 1)
