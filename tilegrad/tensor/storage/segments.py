@@ -73,7 +73,7 @@ from tilegrad.tensor.storage.sized_segments import (
     sizes_before,
 )
 
-__all__ = ["may_run", "read", "settle"]
+__all__ = ["compute_together", "may_run", "read", "settle"]
 
 Compute = Callable[[Sequence[Any]], None]
 Taken = TypeVar("Taken")
@@ -121,6 +121,33 @@ def settle(tensor: Any, compute: Compute) -> bool:
         if call.value is not None and tensor._call is call:
             stand_on_memory(tensor, call, call.value.node(call.moves))
     return True
+
+
+def compute_together(results: Sequence[Call]) -> bool:
+    """Compute results of calls that wait by a run of their own, whatever else waits; False, and
+    nothing has run, where their leaves have no signature. They are no views.
+    """
+    *others, asked = results
+    pool = asked.pool
+    before, pool.together = pool.together, tuple(others)
+    try:
+        with _exclusive:
+            alive = [*results]
+            if _run_written(alive, None, asked):
+                return True
+            found = WaitingCalls(alive, asked)
+            if _run_known(found, None, asked) or _run_sized(found, None, asked):
+                return True
+            below = described(found.leaves)
+            if below is None:
+                return False
+            segment = _run_plain(found, below, None, asked)
+            if segment is not None:
+                _note(found.key, segment)
+            return True
+    finally:
+        pool.together = before
+        pool.count = 0
 
 
 def read(
