@@ -66,9 +66,9 @@ def wait_for_gradients(loss: Any) -> bool:
             return False
         descent.run()
     else:
-        gradients = gradients_in_blocks(
-            below, _gradients_of, partial(_given, kind=type(loss))
-        )
+        known = _known.get(below.key) or _long.get(below.key)
+        given = partial(_given, kind=type(loss))
+        gradients = None if known else gradients_in_blocks(below, _gradients_of, given)
         if gradients is None:
             found = _gradients_of(below)
             if found is None:

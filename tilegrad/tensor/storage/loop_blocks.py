@@ -1,7 +1,7 @@
 """Blocks of the calls that a loop of the user's made: equal ones, whatever the number of steps.
 
     for t in range(n):
-        h = torch.tanh(h @ w + x[t] @ u)      n = 100: 32 steps, 32, 32, 2, 1 and the rest
+        h = torch.tanh(h @ w + x[t] @ u)      n = 100: 1 step, 32, 32, 32, 2, 1 and the rest
     loss = (h @ v).mean()
 
 The calls of all steps are one structure for each length, with gradients and a plan of its own. A
@@ -10,130 +10,167 @@ points of the loop where the fewest values go on. The numbers of steps in blocks
 so that there are few kinds of them. The first step, which stands on the values from before the
 loop, is a block with these; what comes after the last step is one, too.
 
-Views are made again in each block that reads them, so that no block has one as its result.
+Views are made again in each block that reads them, so that no block has one as its result. A list
+of results of a loop, joined after it (`torch.stack(losses)`), is a block of its own: the host joins
+them, as a kernel would be another one for each length.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from itertools import accumulate
+from collections.abc import Iterator, Sequence
+from itertools import accumulate, pairwise
 from operator import attrgetter
 from typing import Any, NamedTuple
 
+from tilegrad.ir.op import Ops
 from tilegrad.tensor.handle.waiting import Call
 
-__all__ = ["Block", "Loop", "loop_of"]
+__all__ = ["FEWEST_STEPS", "Block", "Loop", "loop_of"]
 
 # A loop of fewer steps is one block, and the most steps and calls of a block.
-_FEWEST_STEPS, _MOST_STEPS, _MOST_CALLS = 16, 32, 1 << 9
+FEWEST_STEPS, _MOST_STEPS, _MOST_CALLS = 16, 32, 1 << 9
 _by_time = attrgetter("serial")
 
 
 class Block(NamedTuple):
     """Some calls of a loop: those that are no views, the results of earlier blocks that they read,
-    and the results that later ones read.
+    and the results that later ones read. One that `is_join` joins its inputs.
     """
 
     steps: list[Call]
     inputs: list[Call]
     outputs: list[Call]
+    is_join: bool
 
     def calls(self) -> list[Call]:
         """The calls in order, with the views that they read. What was computed, and has no
         gradient, is a leaf.
         """
-        own = set(self.steps)
-        found = dict.fromkeys(self.steps)
-        stack = [*self.steps]
+        found = dict.fromkeys([each for each in self.steps if _is_open(each)])
+        stack = [*found]
         while stack:
             for each in stack.pop().inputs or ():
                 if each.__class__ is Call and each not in found and _is_open_view(each):
-                    if each not in own:
-                        found[each] = None
-                        stack.append(each)
+                    found[each] = None
+                    stack.append(each)
         return sorted(found, key=_by_time)
 
 
 class Loop(NamedTuple):
-    """The blocks of calls, how many steps the loop has, and what loops that differ in this number
-    alone have in common.
+    """The blocks of calls; the lengths of the loops and lists among them, and what loops that
+    differ in these alone have in common.
     """
 
     blocks: list[Block]
-    length: int
+    lengths: tuple[int, ...]
     kind: tuple[Any, ...]
-
-
-class _Cuts(NamedTuple):
-    """Positions behind which steps end, at equal distances, and how many values go on at each."""
-
-    positions: range
-    width: float
-
-    @property
-    def covered(self) -> int:
-        return len(self.positions) * self.positions.step
 
 
 def _is_view(call: Call) -> bool:
     return call.template.is_view and call.inputs is not None and len(call.inputs) == 1
 
 
+def _is_open(call: Call) -> bool:
+    return call.value is None or bool(call.requires_grad and call.inputs)
+
+
 def _is_open_view(call: Call) -> bool:
-    return _is_view(call) and (call.value is None or bool(call.requires_grad))
+    return _is_view(call) and _is_open(call)
 
 
-def loop_of(calls: Sequence[Call]) -> Loop | None:
-    """The loop that made most of `calls`, which are in the order of time; None if there is none."""
-    below: dict[Any, Any] = {}
-    steps: list[Call] = []
-    for call in calls:
-        if _is_view(call):
-            source = (call.inputs or ())[0]
-            below[call] = below.get(source, source)
-        else:
-            steps.append(call)
-    position = {call: number for number, call in enumerate(steps)}
-    last_use = list(range(len(steps)))
-    for number, call in enumerate(steps):
+class _Steps:
+    """The calls that are no views, in order, by position; of each its last user, and how many of
+    those so far are read later.
+    """
+
+    def __init__(self, calls: Sequence[Call]):
+        below: dict[Any, Any] = {}
+        self.calls: list[Call] = []
+        for call in calls:
+            if _is_view(call):
+                source = (call.inputs or ())[0]
+                below[call] = below.get(source, source)
+            else:
+                self.calls.append(call)
+        self._below = below
+        self._position = {call: number for number, call in enumerate(self.calls)}
+        self._last_use = list(range(len(self.calls)))
+        for number, call in enumerate(self.calls):
+            for at in self._sources(call):
+                self._last_use[at] = number
+        ends = [0] * len(self.calls)
+        for last in self._last_use:
+            ends[last] += 1
+        self.alive = [number - ended for number, ended in enumerate(accumulate(ends), 1)]
+
+    def _sources(self, call: Call) -> Iterator[int]:
+        below, position = self._below, self._position
         for each in call.inputs or ():
             at = position.get(below.get(each, each))
             if at is not None:
-                last_use[at] = number
-    cuts = _cuts(steps, last_use)
-    if cuts is None:
+                yield at
+
+    def block(self, begin: int, end: int, *, is_join: bool) -> Block:
+        """The calls from `begin` to `end`."""
+        calls = self.calls[begin:end]
+        inputs = {at: None for call in calls for at in self._sources(call) if at < begin}
+        outputs = [self.calls[at] for at in range(begin, end) if self._last_use[at] >= end]
+        return Block(calls, [self.calls[at] for at in inputs], outputs, is_join)
+
+
+def loop_of(calls: Sequence[Call]) -> Loop | None:
+    """The loops that made most of `calls`, which are in the order of time; None if none did."""
+    steps = _Steps(calls)
+    loops = _loops_in(steps)
+    if 2 * sum([len(each) * each.step for each in loops]) < len(steps.calls):
         return None
-    at = cuts.positions
-    blocks = [
-        _block(steps, first, end, last_use, below, position) for first, end in _spans(at, len(steps))
+    joins = [
+        number
+        for number, call in enumerate(steps.calls)
+        if _joins_list(call) and not any(each[0] < number <= each[-1] for each in loops)
     ]
-    kind = tuple([call.number for call in steps[at[0] + 1 : at[1] + 1]])
-    return Loop(blocks, len(at), kind)
+    ends = {0, len(steps.calls), *joins, *[number + 1 for number in joins]}
+    for each in loops:
+        ends.update(_ends_of(each))
+    blocks = [
+        steps.block(begin, end, is_join=begin in joins) for begin, end in pairwise(sorted(ends))
+    ]
+    kind = [tuple([call.number for call in steps.calls[each[0] : each[1]]]) for each in loops]
+    lengths = [len(steps.calls[number].inputs or ()) for number in joins]
+    return Loop(blocks, (*map(len, loops), *lengths), (*kind, len(joins)))
 
 
-def _cuts(steps: Sequence[Call], last_use: Sequence[int]) -> _Cuts | None:
+def _loops_in(steps: _Steps) -> list[range]:
+    """The positions behind which the steps of each loop end, in the order of time."""
+    found: list[range] = []
+    left = [(0, len(steps.calls))]
+    while left:
+        begin, end = left.pop()
+        cuts = _cuts_between(steps, begin, end)
+        if cuts is not None:
+            found.append(cuts)
+            left += (begin, cuts[0]), (cuts[-1] + 1, end)
+    return sorted(found, key=lambda cuts: cuts[0])
+
+
+def _cuts_between(steps: _Steps, begin: int, end: int) -> range | None:
     """The ends of steps: behind equal calls of one line at equal distances, which cover as many
     calls as others do, and of these where the fewest values go on.
     """
-    ends = [0] * (len(steps) + 1)
-    for last in last_use:
-        ends[last] += 1
-    # How many of the values so far are read later.
-    alive = [number - ended for number, ended in enumerate(accumulate(ends), 1)]
     lines: dict[Any, list[int]] = {}
-    for number, call in enumerate(steps):
+    for number in range(begin, end):
+        call = steps.calls[number]
         lines.setdefault((call.number, call.entry), []).append(number)
-    found: list[_Cuts] = []
-    for positions in lines.values():
-        if len(positions) >= _FEWEST_STEPS:
-            regular = _longest_regular(positions)
-            width = sum([alive[at] for at in regular]) / len(regular)
-            found.append(_Cuts(regular, width))
-    most = max([each.covered for each in found], default=0)
-    if 2 * most < len(steps):
+    regular = [_longest_regular(each) for each in lines.values() if len(each) >= FEWEST_STEPS]
+    regular = [each for each in regular if len(each) >= FEWEST_STEPS]
+    if not regular:
         return None
-    best = min([each for each in found if 10 * each.covered >= 9 * most], key=attrgetter("width"))
-    return best if len(best.positions) >= _FEWEST_STEPS else None
+    most = max([len(each) * each.step for each in regular])
+
+    def width(cuts: range) -> float:
+        return sum([steps.alive[at] for at in cuts]) / len(cuts)
+
+    return min([each for each in regular if 10 * len(each) * each.step >= 9 * most], key=width)
 
 
 def _longest_regular(positions: Sequence[int]) -> range:
@@ -149,36 +186,31 @@ def _longest_regular(positions: Sequence[int]) -> range:
     return best
 
 
-def _spans(at: range, count: int) -> Iterable[tuple[int, int]]:
-    """The positions at which blocks begin and end."""
-    begin = 0
-    steps = 0
+def _ends_of(cuts: range) -> Iterator[int]:
+    """The positions at which the blocks of a loop end."""
     most = _MOST_STEPS
-    while most > 1 and most * at.step > _MOST_CALLS:
+    while most > 1 and most * cuts.step > _MOST_CALLS:
         most //= 2
-    while steps < len(at):
-        yield begin, at[steps] + 1
-        begin = at[steps] + 1
-        left = len(at) - 1 - steps
-        if not left:
-            break
+    steps = 0
+    yield cuts[0] + 1
+    while left := len(cuts) - 1 - steps:
         steps += min(most, 1 << (left.bit_length() - 1))
-    yield begin, count
+        yield cuts[steps] + 1
 
 
-def _block(
-    steps: Sequence[Call],
-    begin: int,
-    end: int,
-    last_use: Sequence[int],
-    below: dict[Any, Any],
-    position: dict[Call, int],
-) -> Block:
-    inputs: dict[Call, None] = {}
-    for call in steps[begin:end]:
-        for each in call.inputs or ():
-            source = below.get(each, each)
-            if position.get(source, end) < begin:
-                inputs[source] = None
-    outputs = [steps[number] for number in range(begin, end) if last_use[number] >= end]
-    return Block([*steps[begin:end]], [*inputs], outputs)
+def _joins_list(call: Call) -> bool:
+    """Whether a call joins the results of a loop: calls, or these in another shape."""
+    inputs = call.inputs or ()
+    if call.template.join is None or len(inputs) < FEWEST_STEPS:
+        return False
+    return all([each.__class__ is Call and _is_in_order(each) for each in inputs])
+
+
+def _is_in_order(call: Any) -> bool:
+    """Whether a call is no view, or one of all elements in their order."""
+    while call.__class__ is Call and _is_view(call):
+        template = call.template
+        if any(step[0] is not Ops.RESHAPE for step in template.steps):
+            return False
+        call = call.inputs[0]
+    return call.__class__ is Call
