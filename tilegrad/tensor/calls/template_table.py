@@ -84,7 +84,7 @@ def new_template(
 def _are_results_of_loop(operands: list[Any]) -> bool:
     """Whether tensors are a list that a loop made, which has another length the next time."""
     return len(operands) >= FEWEST_STEPS and all(
-        each._requires_grad and each._call is not None and each._call.inputs for each in operands
+        each._call is not None and each._call.inputs for each in operands
     )
 
 

@@ -110,11 +110,18 @@ class _Steps:
             if at is not None:
                 yield at
 
-    def block(self, begin: int, end: int, *, is_join: bool) -> Block:
-        """The calls from `begin` to `end`."""
+    def block(self, begin: int, end: int, kept: Sequence[range], *, is_join: bool) -> Block:
+        """The calls from `begin` to `end`; those at the positions `kept` that the user has are
+        results, too.
+        """
         calls = self.calls[begin:end]
         inputs = {at: None for call in calls for at in self._sources(call) if at < begin}
-        outputs = [self.calls[at] for at in range(begin, end) if self._last_use[at] >= end]
+        outputs = [
+            self.calls[at]
+            for at in range(begin, end)
+            if self._last_use[at] >= end
+            or (self.calls[at].handle() is not None and any(at in each for each in kept))
+        ]
         return Block(calls, [self.calls[at] for at in inputs], outputs, is_join)
 
 
@@ -132,8 +139,11 @@ def loop_of(calls: Sequence[Call]) -> Loop | None:
     ends = {0, len(steps.calls), *joins, *[number + 1 for number in joins]}
     for each in loops:
         ends.update(_ends_of(each))
+    # What the user has of the last step are names of the loop's body, and no list.
+    kept = [range(each[0] - each.step + 1, each[-1] - each.step + 1) for each in loops]
     blocks = [
-        steps.block(begin, end, is_join=begin in joins) for begin, end in pairwise(sorted(ends))
+        steps.block(begin, end, kept, is_join=begin in joins)
+        for begin, end in pairwise(sorted(ends))
     ]
     kind = [tuple([call.number for call in steps.calls[each[0] : each[1]]]) for each in loops]
     lengths = [len(steps.calls[number].inputs or ()) for number in joins]
@@ -203,7 +213,7 @@ def _joins_list(call: Call) -> bool:
     inputs = call.inputs or ()
     if call.template.join is None or len(inputs) < FEWEST_STEPS:
         return False
-    return all([each.__class__ is Call and _is_in_order(each) for each in inputs])
+    return all(each.__class__ is Call and _is_in_order(each) for each in inputs)
 
 
 def _is_in_order(call: Any) -> bool:

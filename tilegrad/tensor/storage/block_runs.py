@@ -1,0 +1,128 @@
+"""Runs of the calls of a loop block by block (`tensor.storage.loop_blocks`), so that a loop of a
+new length needs no plan: its blocks came before. A loop of one length is quicker as a whole, with a
+plan of its own: that is how the first length of each loop runs, and one that comes often.
+
+`SIZES=0` has a plan for each length, as for all sizes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from tilegrad.base.config import current_config
+from tilegrad.base.recent import Recent
+from tilegrad.device.registry import Device
+from tilegrad.ir.op import Ops
+from tilegrad.ir.uop import prod
+from tilegrad.runtime.buffer import Buffer
+from tilegrad.tensor.handle.waiting import Call, Value
+from tilegrad.tensor.storage.host_readable import elements_below
+from tilegrad.tensor.storage.loop_blocks import Block, Loop, loop_of
+
+__all__ = ["blocks_of", "compute_blocks", "joined"]
+
+# Computes results of calls that wait, together; whether it could.
+Compute = Callable[[Sequence[Call]], bool]
+# Fewer calls have a plan of their own sooner.
+_FEWEST_CALLS = 128
+_OFTEN, _MOST_LENGTHS = 64, 1 << 12
+
+
+class _Lengths:
+    """The lengths of loops of one kind: those that are planned as a whole, how often each other one
+    came, and how often one has to come before it is planned.
+    """
+
+    def __init__(self, first: tuple[int, ...]):
+        self.whole = {first}
+        self.counts: dict[tuple[int, ...], int] = {}
+        self.often = _OFTEN
+
+    def is_whole(self, lengths: tuple[int, ...]) -> bool:
+        """Count loops of these lengths; whether they are planned as a whole."""
+        if lengths in self.whole:
+            return True
+        count = self.counts[lengths] = self.counts.get(lengths, 0) + 1
+        if count >= self.often:
+            # The next one has to come twice as often: many lengths do not have a plan each.
+            self.often *= 2
+            self.whole.add(lengths)
+        if len(self.counts) > _MOST_LENGTHS:
+            self.counts.clear()
+        return lengths in self.whole
+
+
+# By kind of loop, and whether its gradients are asked for.
+_lengths: Recent[tuple[Any, ...], _Lengths] = Recent(lambda: 64)
+
+
+def blocks_of(calls: Sequence[Call], device: str, *, has_gradients: bool) -> list[Block] | None:
+    """The blocks in which calls of `device`, in the order of time, are to run; None where they are
+    no loop, or one that is planned as a whole.
+    """
+    # Slices and lists are copied by the host.
+    if len(calls) < _FEWEST_CALLS or device != "CPU" or not current_config().SIZES:
+        return None
+    loop = loop_of(calls)
+    return None if loop is None or _is_whole(loop, has_gradients) else loop.blocks
+
+
+def _is_whole(loop: Loop, has_gradients: bool) -> bool:
+    key = has_gradients, *loop.kind
+    known = _lengths.get(key)
+    if known is None:
+        known = _lengths.put(key, _Lengths(loop.lengths))
+    return known.is_whole(loop.lengths)
+
+
+def compute_blocks(blocks: Sequence[Block], compute: Compute) -> bool:
+    """Compute the results of blocks that later ones read; whether that could be done."""
+    for block in blocks:
+        for call in block.calls():
+            for each in call.inputs or ():
+                if each.__class__ is Call:
+                    _own_slice(each)
+        waiting = [each for each in block.outputs if each.value is None]
+        if waiting and not (_join(*waiting) if block.is_join else compute(waiting)):
+            return False
+    return True
+
+
+def _own_slice(leaf: Call) -> None:
+    """Let a slice of memory be memory of its own: where it lies, in how much, is another thing for
+    each step and length.
+    """
+    value, size = leaf.value, prod(leaf.shape)
+    if value is None and not leaf.template.is_view:
+        return
+    if (value is not None and value.buffer.size == size) or leaf.requires_grad:
+        return
+    # A view that somebody holds shows what is written to the memory.
+    found = elements_below(leaf) if leaf.handle() is None else None
+    if found is not None:
+        _stand_on(leaf, found)
+
+
+def _join(call: Call) -> bool:
+    """Let the host join the inputs of a call; whether it could."""
+    arrays = [elements_below(each) for each in call.inputs or ()]
+    if any(each is None for each in arrays):
+        return False
+    _stand_on(call, joined(call, arrays))
+    return True
+
+
+def joined(call: Call, arrays: Sequence[Any]) -> Any:
+    """The inputs of a call that joins them, as one array."""
+    import numpy
+
+    axis, is_new = call.template.join or (0, False)
+    return numpy.stack(arrays, axis) if is_new else numpy.concatenate(arrays, axis)
+
+
+def _stand_on(call: Call, array: Any) -> None:
+    """Let the result of a call be in new memory, with the elements of an array."""
+    buffer: Buffer = Device["CPU"].buffer(array.size, call.dtype)
+    buffer.copy_in(array.tobytes())
+    call.value, call.moves = Value(buffer), ((Ops.RESHAPE, call.shape, call.shape),)
