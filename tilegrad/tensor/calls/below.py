@@ -43,6 +43,8 @@ _AS_IS = frozenset({Ops.BUFFER, Ops.COPY, Ops.DETACH, Ops.CONST})
 # By signature without the sizes of the leaves.
 families: Recent[tuple[Any, ...], Family] = Recent(lambda: 512)
 _NOTHING: frozenset[Call] = frozenset()
+# Of gradients that are constants.
+_EMPTY = Template([], [], (), 0, is_view=False)
 
 
 class Seed:
@@ -352,7 +354,7 @@ def _recorded(
     constants = [(position, node) for position, node in reached if node.is_constant]
     reached = [(position, node) for position, node in reached if not node.is_constant]
     if not reached:
-        return None
+        return Backward(_EMPTY, (), tuple(constants)) if constants else None
     # A gradient that is a view of an operand is copied: it is memory of its own.
     nodes = [
         UOp(Ops.CONTIGUOUS, node.dtype, (node,), device) if _is_view(node, inputs) else node

@@ -14,6 +14,7 @@ from typing import Any
 
 from tilegrad.base.config import gradients as are_recorded
 from tilegrad.base.trace import counters
+from tilegrad.ir.uop import UOp
 from tilegrad.tensor.calls.below import Below, Seed
 from tilegrad.tensor.calls.sized_gradients import Backward
 from tilegrad.tensor.calls.uploads import uploaded
@@ -24,7 +25,7 @@ from tilegrad.tensor.storage.host_readable import known_elements
 from tilegrad.tensor.storage.loop_blocks import Block
 from tilegrad.tensor.storage.segments import compute_together
 
-__all__ = ["gradients_in_blocks"]
+__all__ = ["gradients_in_blocks", "loop_below"]
 
 TemplateOf = Callable[[Below], Backward | None]
 Given = Callable[[Below, Backward, Sequence[Any]], list[tuple[Any, Any]]]
@@ -68,20 +69,26 @@ class _Totals:
         return total
 
 
-def gradients_in_blocks(
-    below: Below, template_of: TemplateOf, given: Given
-) -> list[tuple[Any, Any]] | None:
-    """The leaves below a loss, each with its gradient; None where the calls are no loop, or one
-    that is planned as a whole.
+def loop_below(below: Below) -> list[Block] | None:
+    """The blocks in which the gradients of a loss are to be computed; None where the calls are no
+    loop, or one that is planned as a whole.
     """
     if below.stops or below.seeds or replaces_gradients():
         return None
-    blocks = blocks_of(below.calls, below.device, has_gradients=True)
-    if blocks is None:
-        return None
+    return blocks_of(below.calls, below.device, has_gradients=True)
+
+
+def gradients_in_blocks(
+    below: Below, blocks: list[Block], template_of: TemplateOf, given: Given
+) -> list[tuple[Any, Any]] | None:
+    """The leaves below a loss, each with its gradient; None where the blocks do not tell them. What
+    the calls stand on may be other memory then.
+    """
     token = are_recorded.set(False)
     try:
-        if not compute_blocks(blocks, compute_together):
+        apart = [each for each, at in below.leaves.items() if at not in below.targets]
+        nodes = [each for each in apart if isinstance(each, UOp)]
+        if not compute_blocks(blocks, compute_together, nodes):
             return None
         totals = _Totals()
         for block in reversed(blocks):

@@ -20,7 +20,7 @@ from tilegrad.base.recent import Recent
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp
 from tilegrad.tensor.calls.below import Below, families
-from tilegrad.tensor.calls.block_gradients import gradients_in_blocks
+from tilegrad.tensor.calls.block_gradients import gradients_in_blocks, loop_below
 from tilegrad.tensor.calls.changing_constants import in_memory
 from tilegrad.tensor.calls.sized_gradients import Backward
 from tilegrad.tensor.calls.staged_gradients import Descent, stops_below
@@ -66,10 +66,16 @@ def wait_for_gradients(loss: Any) -> bool:
             return False
         descent.run()
     else:
-        known = _known.get(below.key) or _long.get(below.key)
         given = partial(_given, kind=type(loss))
-        gradients = None if known else gradients_in_blocks(below, _gradients_of, given)
-        if gradients is None:
+        blocks = None if _is_known(below) else loop_below(below)
+        gradients = blocks and gradients_in_blocks(below, blocks, _gradients_of, given)
+        if blocks and not gradients:
+            # The calls stand on other memory by now.
+            again = _below(loss, None)
+            if again is None:
+                return False
+            below = again
+        if not gradients:
             found = _gradients_of(below)
             if found is None:
                 return False
@@ -199,6 +205,10 @@ def _gradients_of(below: Below) -> Backward | None:
             return None
         known = _note(by_value, below.differentiated_by_value() or _BY_NODES)
     return None if isinstance(known, str) else known
+
+
+def _is_known(below: Below) -> bool:
+    return _known.get(below.key) is not None or _long.get(below.key) is not None
 
 
 def _note(key: tuple[Any, ...], found: Backward | str) -> Backward | str:

@@ -7,16 +7,21 @@ plan of its own: that is how the first length of each loop runs, and one that co
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from tilegrad.base.config import current_config
+from tilegrad.base.dtype import DType
 from tilegrad.base.recent import Recent
 from tilegrad.device.registry import Device
+from tilegrad.engine.realize import realize as engine
 from tilegrad.ir.op import Ops
-from tilegrad.ir.uop import prod
+from tilegrad.ir.queries import below_views
+from tilegrad.ir.uop import UOp, prod
 from tilegrad.runtime.buffer import Buffer
-from tilegrad.tensor.handle.waiting import Call, Value
+from tilegrad.tensor.handle.size_arguments import NO_VARIABLES
+from tilegrad.tensor.handle.waiting import Call, Moves, Value
+from tilegrad.tensor.storage import running
 from tilegrad.tensor.storage.host_readable import elements_below
 from tilegrad.tensor.storage.loop_blocks import Block, Loop, loop_of
 
@@ -76,13 +81,18 @@ def _is_whole(loop: Loop, has_gradients: bool) -> bool:
     return known.is_whole(loop.lengths)
 
 
-def compute_blocks(blocks: Sequence[Block], compute: Compute) -> bool:
-    """Compute the results of blocks that later ones read; whether that could be done."""
+def compute_blocks(blocks: Sequence[Block], compute: Compute, nodes: Iterable[UOp] = ()) -> bool:
+    """Compute the results of blocks that later ones read; whether that could be done. No gradient
+    goes to the leaves `nodes`.
+    """
+    own = _own_nodes(nodes)
     for block in blocks:
         for call in block.calls():
             for each in call.inputs or ():
                 if each.__class__ is Call:
                     _own_slice(each)
+                elif each in own:
+                    call.inputs = tuple([own.get(other, other) for other in call.inputs or ()])
         waiting = [each for each in block.outputs if each.value is None]
         if waiting and not (_join(*waiting) if block.is_join else compute(waiting)):
             return False
@@ -104,6 +114,32 @@ def _own_slice(leaf: Call) -> None:
         _stand_on(leaf, found)
 
 
+def _own_nodes(nodes: Iterable[UOp]) -> dict[Any, UOp]:
+    """For leaves that are slices, of computed values too, memory of their own."""
+    slices = [node for node in nodes if _has_slice(node)]
+    values = dict.fromkeys([below_views(node) for node in slices])
+    to_compute = [
+        node for node in values if node.op is not Ops.BUFFER and engine.realized(node) is None
+    ]
+    if to_compute:
+        running.run(to_compute, NO_VARIABLES)
+    own: dict[Any, UOp] = {}
+    for node in slices:
+        memory = engine.realized(node)
+        found = None if memory is None else elements_below(memory)
+        if found is not None:
+            own[node] = Value(_copy_of(found, node.dtype)).node(_moves_to(node.shape))
+    return own
+
+
+def _has_slice(node: UOp) -> bool:
+    while node.op.is_movement:
+        if node.op is Ops.SHRINK:
+            return not node.is_constant
+        node = node.src[0]
+    return False
+
+
 def _join(call: Call) -> bool:
     """Let the host join the inputs of a call; whether it could."""
     arrays = [elements_below(each) for each in call.inputs or ()]
@@ -123,6 +159,13 @@ def joined(call: Call, arrays: Sequence[Any]) -> Any:
 
 def _stand_on(call: Call, array: Any) -> None:
     """Let the result of a call be in new memory, with the elements of an array."""
-    buffer: Buffer = Device["CPU"].buffer(array.size, call.dtype)
-    buffer.copy_in(array.tobytes())
-    call.value, call.moves = Value(buffer), ((Ops.RESHAPE, call.shape, call.shape),)
+    call.value, call.moves = Value(_copy_of(array, call.dtype)), _moves_to(call.shape)
+
+
+def _copy_of(array: Any, dtype: DType) -> Buffer:
+    buffer: Buffer = Device["CPU"].buffer(array.size, dtype)
+    return buffer.copy_in(array.tobytes())
+
+
+def _moves_to(shape: tuple[int, ...]) -> Moves:
+    return ((Ops.RESHAPE, shape, shape),)
