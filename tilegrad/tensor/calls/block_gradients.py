@@ -57,16 +57,26 @@ class _Totals:
         self.of_calls: dict[Call, Any] = {}
         self.of_leaves: dict[int, tuple[Any, Any]] = {}
 
-    def add(self, target: Any, gradient: Any) -> Any:
-        """Add the gradient of a call or a leaf; the sum."""
+    def add(self, target: Any, gradient: Any, *, is_first: bool = True) -> Any:
+        """Add the gradient of a call or a leaf; the sum. Unless it `is_first`, that of a leaf is
+        added to zeros in memory: the run of a block is the same whatever came before.
+        """
         if target.__class__ is Call:
             known = self.of_calls.get(target)
             total = self.of_calls[target] = gradient if known is None else known + gradient
         else:
             _, known = self.of_leaves.get(id(target), (None, None))
+            if known is None and not is_first:
+                known = _zeros(gradient)
             total = gradient if known is None else known + gradient
             self.of_leaves[id(target)] = target, total
         return total
+
+
+def _zeros(like: Any) -> Any:
+    import numpy
+
+    return uploaded(like, numpy.zeros(like.shape, f"u{like.dtype.itemsize}"), like.dtype)
 
 
 def loop_below(below: Below) -> list[Block] | None:
@@ -127,7 +137,10 @@ def _descend(
         return False
     counters.blocks += 1
     seeds = [totals.of_calls.pop(root) for root in roots]
-    changed = [totals.add(*each) for each in given(below, found, seeds)]
+    changed = [
+        totals.add(target, gradient, is_first=loss is not None)
+        for target, gradient in given(below, found, seeds)
+    ]
     waiting = [each._call for each in changed if each._call is not None]
     return not waiting or compute_together(waiting)
 
