@@ -142,7 +142,8 @@ def _has_slice(node: UOp) -> bool:
 
 def _join(call: Call) -> bool:
     """Let the host join the inputs of a call; whether it could."""
-    arrays = [elements_below(each) for each in call.inputs or ()]
+    inputs: Any = call.inputs
+    arrays = [elements_below(each) for each in inputs]
     if any(each is None for each in arrays):
         return False
     _stand_on(call, joined(call, arrays))

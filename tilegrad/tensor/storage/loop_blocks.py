@@ -219,8 +219,7 @@ def _joins_list(call: Call) -> bool:
 def _is_in_order(call: Any) -> bool:
     """Whether a call is no view, or one of all elements in their order."""
     while call.__class__ is Call and _is_view(call):
-        template = call.template
-        if any(step[0] is not Ops.RESHAPE for step in template.steps):
+        if any(step[0] is not Ops.RESHAPE for step in call.template.steps):
             return False
-        call = call.inputs[0]
+        (call,) = call.inputs or ()
     return call.__class__ is Call
