@@ -43,7 +43,7 @@ _AS_IS = frozenset({Ops.BUFFER, Ops.COPY, Ops.DETACH, Ops.CONST})
 # By signature without the sizes of the leaves.
 families: Recent[tuple[Any, ...], Family] = Recent(lambda: 512)
 _NOTHING: frozenset[Call] = frozenset()
-# Of gradients that are constants.
+# The template of gradients that are constants.
 _EMPTY = Template([], [], (), 0, is_view=False)
 
 

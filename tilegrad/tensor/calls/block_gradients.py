@@ -2,7 +2,7 @@
 
 Forwards, the results that each block leaves to later ones are computed by a run of its own. Then
 the gradients go down from block to block: those of a block are a template over its leaves and the
-gradients of its results, and are computed by one run with the sums for parameters so far. What is
+gradients of its results, and are computed by one run with the sums for parameters so far. The
 inside of a block is computed again for that, and never stored.
 """
 
@@ -91,8 +91,8 @@ def loop_below(below: Below) -> list[Block] | None:
 def gradients_in_blocks(
     below: Below, blocks: list[Block], template_of: TemplateOf, given: Given
 ) -> list[tuple[Any, Any]] | None:
-    """The leaves below a loss, each with its gradient; None where the blocks do not tell them. What
-    the calls stand on may be other memory then.
+    """The leaves below a loss, each with its gradient; None where the blocks do not tell them. The
+    calls may stand on other memory then.
     """
     token = are_recorded.set(False)
     try:
@@ -157,11 +157,11 @@ def _pass_slices(roots: Sequence[Call], totals: _Totals) -> bool:
         axis, is_new = call.template.join or (0, False)
         inputs: Any = call.inputs
         sizes = [1 if is_new else each.shape[axis] for each in inputs]
-        for each, part in zip(inputs, numpy.split(whole, [*accumulate(sizes)][:-1], axis)):
+        for each, slice_ in zip(inputs, numpy.split(whole, [*accumulate(sizes)][:-1], axis)):
             source = each
             while source.template.is_view:
                 source = source.inputs[0]
             if source.requires_grad:
-                made = uploaded(gradient, part.reshape(source.shape), call.dtype)
+                made = uploaded(gradient, slice_.reshape(source.shape), call.dtype)
                 totals.add(source, made)
     return True

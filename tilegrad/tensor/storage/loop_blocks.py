@@ -43,8 +43,8 @@ class Block(NamedTuple):
     is_join: bool
 
     def calls(self) -> list[Call]:
-        """The calls in order, with the views that they read. What was computed, and has no
-        gradient, is a leaf.
+        """The calls in order, with the views that they read. A computed call without a
+        gradient is a leaf.
         """
         found = dict.fromkeys([each for each in self.steps if _is_open(each)])
         stack = [*found]
@@ -110,8 +110,8 @@ class _Steps:
             if at is not None:
                 yield at
 
-    def block(self, begin: int, end: int, kept: Sequence[range], *, is_join: bool) -> Block:
-        """The calls from `begin` to `end`; those at the positions `kept` that the user has are
+    def block(self, begin: int, end: int, lists: Sequence[range], *, is_join: bool) -> Block:
+        """The calls from `begin` to `end`; those at the positions `lists` that the user has are
         results, too.
         """
         calls = self.calls[begin:end]
@@ -120,7 +120,7 @@ class _Steps:
             self.calls[at]
             for at in range(begin, end)
             if self._last_use[at] >= end
-            or (self.calls[at].handle() is not None and any(at in each for each in kept))
+            or (self.calls[at].handle() is not None and any(at in each for each in lists))
         ]
         return Block(calls, [self.calls[at] for at in inputs], outputs, is_join)
 
@@ -139,10 +139,10 @@ def loop_of(calls: Sequence[Call]) -> Loop | None:
     ends = {0, len(steps.calls), *joins, *[number + 1 for number in joins]}
     for each in loops:
         ends.update(_ends_of(each))
-    # What the user has of the last step are names of the loop's body, and no list.
-    kept = [range(each[0] - each.step + 1, each[-1] - each.step + 1) for each in loops]
+    # Results of the last step that the user has are names of the loop's body, and no list.
+    lists = [range(each[0] - each.step + 1, each[-1] - each.step + 1) for each in loops]
     blocks = [
-        steps.block(begin, end, kept, is_join=begin in joins)
+        steps.block(begin, end, lists, is_join=begin in joins)
         for begin, end in pairwise(sorted(ends))
     ]
     kind = [tuple([call.number for call in steps.calls[each[0] : each[1]]]) for each in loops]
