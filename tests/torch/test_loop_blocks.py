@@ -118,6 +118,30 @@ def test_a_new_length_has_no_plan_of_its_own() -> None:
         assert blocks == 2 + (length - 1) // 32 + ((length - 1) % 32).bit_count()
 
 
+def test_a_slice_with_a_name_is_memory_of_its_own() -> None:
+    net = Recurrence()
+
+    def train(x: Any, *, is_written: bool = False) -> None:
+        net.w.grad = net.u.grad = None
+        given, h = torch.tensor(x), torch.zeros(BATCH, HIDDEN)
+        for t in range(x.shape[1]):
+            row = given[:, t]
+            h = net.step(row, h)
+        loss = (h**2).sum()
+        loss.backward()
+        value, gradients = net.expected(x)
+        agree((loss.item(), [net.w.grad.numpy(), net.u.grad.numpy()]), (value, gradients))
+        if is_written:
+            given[:, -1] = 1.0
+            np.testing.assert_array_equal(row.numpy(), np.ones((BATCH, INPUTS)))
+
+    for length in (40, 64, 128, 64, 128, 63, 40):
+        train(net.sequence(length))
+    assert [count(train, net.sequence(length))[0] for length in (97, 50, 121)] == [0, 0, 0]
+    for length in (64, 77):
+        train(net.sequence(length), is_written=True)
+
+
 def test_the_first_length_runs_as_a_whole() -> None:
     net = Recurrence()
     for _ in range(3):

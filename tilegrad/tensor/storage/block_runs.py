@@ -88,30 +88,38 @@ def compute_blocks(blocks: Sequence[Block], compute: Compute, nodes: Iterable[UO
     own = _own_nodes(nodes)
     for block in blocks:
         for call in block.calls():
+            if call.template.is_view and call.handle() is not None:
+                # Somebody holds it, and it shows what is written to the memory.
+                continue
             for each in call.inputs or ():
-                if each.__class__ is Call:
-                    _own_slice(each)
-                elif each in own:
-                    call.inputs = tuple([own.get(other, other) for other in call.inputs or ()])
+                if each.__class__ is Call and each not in own:
+                    node = _own_slice(each)
+                    if node is not None:
+                        own[each] = node
+            if own and any(each in own for each in call.inputs or ()):
+                call.inputs = tuple([own.get(each, each) for each in call.inputs or ()])
         waiting = [each for each in block.outputs if each.value is None]
         if waiting and not (_join(*waiting) if block.is_join else compute(waiting)):
             return False
     return True
 
 
-def _own_slice(leaf: Call) -> None:
+def _own_slice(leaf: Call) -> UOp | None:
     """Let a slice of memory be memory of its own: where it lies, in how much, is another thing for
-    each step and length.
+    each step and length. A slice that somebody holds stays, and the memory is given.
     """
     value, size = leaf.value, prod(leaf.shape)
     if value is None and not leaf.template.is_view:
-        return
+        return None
     if (value is not None and value.buffer.size == size) or leaf.requires_grad:
-        return
-    # A view that somebody holds shows what is written to the memory.
-    found = elements_below(leaf) if leaf.handle() is None else None
-    if found is not None:
-        _stand_on(leaf, found)
+        return None
+    found = elements_below(leaf)
+    if found is None:
+        return None
+    if leaf.handle() is not None:
+        return Value(_copy_of(found, leaf.dtype)).node(_moves_to(leaf.shape))
+    _stand_on(leaf, found)
+    return None
 
 
 def _own_nodes(nodes: Iterable[UOp]) -> dict[Any, UOp]:
