@@ -97,7 +97,6 @@ def count(work: Callable[..., Any], *given: Any) -> tuple[int, int, int]:
     return schedules, compiles, blocks
 
 
-@pytest.mark.row("M11.2")
 def test_lengths_that_change_have_the_gradients_of_numpy() -> None:
     net = Recurrence()
     for length in (40, 41, 56, 40, 73, 19, 64, 130, 131, 18):
@@ -105,7 +104,6 @@ def test_lengths_that_change_have_the_gradients_of_numpy() -> None:
         agree(net.train(x), net.expected(x))
 
 
-@pytest.mark.row("M11.2")
 def test_a_new_length_has_no_plan_of_its_own() -> None:
     net = Recurrence()
     # 63 and 127 steps after the first one have a block of each size.
@@ -241,7 +239,6 @@ def test_a_loop_without_gradients_runs_in_blocks() -> None:
             np.testing.assert_allclose(found, net.expected(x)[0], rtol=2e-5)
 
 
-@pytest.mark.row("M11.6")
 def test_episodes_of_changing_lengths() -> None:
     """REINFORCE: the gradient of -sum(return * log p(action)) for a linear policy."""
     rng = np.random.default_rng(5)
