@@ -22,7 +22,7 @@ from tilegrad.tensor.handle.gradient import replaces_gradients
 from tilegrad.tensor.handle.waiting import Call
 from tilegrad.tensor.storage.block_runs import blocks_of, compute_blocks
 from tilegrad.tensor.storage.host_readable import known_elements
-from tilegrad.tensor.storage.loop_blocks import Block
+from tilegrad.tensor.storage.loop_blocks import CallBlock
 from tilegrad.tensor.storage.segments import compute_together
 
 __all__ = ["gradients_in_blocks", "loop_below"]
@@ -34,7 +34,7 @@ Given = Callable[[Below, Backward, Sequence[Any]], list[tuple[Any, Any]]]
 class _BlockBelow(Below):
     """The calls of a block below its results, whose gradients will be known."""
 
-    def __init__(self, roots: list[Call], block: Block, device: str):
+    def __init__(self, roots: list[Call], block: CallBlock, device: str):
         seeds = [Seed(root.dtype, root.shape) for root in roots]
         self._begin(roots, device, _stops_of(block), seeds)
         self.calls = block.calls()
@@ -46,7 +46,7 @@ class _BlockBelow(Below):
         self._sign(flowing, None)
 
 
-def _stops_of(block: Block) -> frozenset[Call]:
+def _stops_of(block: CallBlock) -> frozenset[Call]:
     return frozenset([each for each in block.inputs if each.requires_grad])
 
 
@@ -79,7 +79,7 @@ def _zeros(like: Any) -> Any:
     return uploaded(like, numpy.zeros(like.shape, f"u{like.dtype.itemsize}"), like.dtype)
 
 
-def loop_below(below: Below) -> list[Block] | None:
+def loop_below(below: Below) -> list[CallBlock] | None:
     """The blocks in which the gradients of a loss are to be computed; None where the calls are no
     loop, or one that is planned as a whole.
     """
@@ -89,7 +89,7 @@ def loop_below(below: Below) -> list[Block] | None:
 
 
 def gradients_in_blocks(
-    below: Below, blocks: list[Block], template_of: TemplateOf, given: Given
+    below: Below, blocks: list[CallBlock], template_of: TemplateOf, given: Given
 ) -> list[tuple[Any, Any]] | None:
     """The leaves below a loss, each with its gradient; None where the blocks do not tell them. The
     calls may stand on other memory then.
@@ -111,7 +111,7 @@ def gradients_in_blocks(
 
 
 def _descend(
-    block: Block,
+    block: CallBlock,
     loss: Call | None,
     device: str,
     totals: _Totals,

@@ -23,7 +23,7 @@ from tilegrad.tensor.handle.size_arguments import NO_VARIABLES
 from tilegrad.tensor.handle.waiting import Call, Moves, Value
 from tilegrad.tensor.storage import running
 from tilegrad.tensor.storage.host_readable import elements_below
-from tilegrad.tensor.storage.loop_blocks import Block, Loop, loop_of
+from tilegrad.tensor.storage.loop_blocks import CallBlock, CallLoop, loop_of
 
 __all__ = ["blocks_of", "compute_blocks", "joined"]
 
@@ -62,7 +62,7 @@ class _Lengths:
 _lengths: Recent[tuple[Any, ...], _Lengths] = Recent(lambda: 64)
 
 
-def blocks_of(calls: Sequence[Call], device: str, *, has_gradients: bool) -> list[Block] | None:
+def blocks_of(calls: Sequence[Call], device: str, *, has_gradients: bool) -> list[CallBlock] | None:
     """The blocks in which calls of `device`, in the order of time, are to run; None where they are
     no loop, or one that is planned as a whole.
     """
@@ -73,7 +73,7 @@ def blocks_of(calls: Sequence[Call], device: str, *, has_gradients: bool) -> lis
     return None if loop is None or _is_whole(loop, has_gradients) else loop.blocks
 
 
-def _is_whole(loop: Loop, has_gradients: bool) -> bool:
+def _is_whole(loop: CallLoop, has_gradients: bool) -> bool:
     key = has_gradients, *loop.kind
     known = _lengths.get(key)
     if known is None:
@@ -81,7 +81,9 @@ def _is_whole(loop: Loop, has_gradients: bool) -> bool:
     return known.is_whole(loop.lengths)
 
 
-def compute_blocks(blocks: Sequence[Block], compute: Compute, nodes: Iterable[UOp] = ()) -> bool:
+def compute_blocks(
+    blocks: Sequence[CallBlock], compute: Compute, nodes: Iterable[UOp] = ()
+) -> bool:
     """Compute the results of blocks that later ones read; whether that could be done. No gradient
     goes to the leaves `nodes`.
     """

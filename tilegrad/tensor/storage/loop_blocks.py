@@ -25,14 +25,14 @@ from typing import Any, NamedTuple
 from tilegrad.ir.op import Ops
 from tilegrad.tensor.handle.waiting import Call
 
-__all__ = ["FEWEST_STEPS", "Block", "Loop", "loop_of"]
+__all__ = ["FEWEST_STEPS", "CallBlock", "CallLoop", "loop_of"]
 
 # A loop of fewer steps is one block, and the most steps and calls of a block.
 FEWEST_STEPS, _MOST_STEPS, _MOST_CALLS = 16, 32, 1 << 9
 _by_time = attrgetter("serial")
 
 
-class Block(NamedTuple):
+class CallBlock(NamedTuple):
     """Some calls of a loop: those that are no views, the results of earlier blocks that they read,
     and the results that later ones read. One that `is_join` joins its inputs.
     """
@@ -56,12 +56,12 @@ class Block(NamedTuple):
         return sorted(found, key=_by_time)
 
 
-class Loop(NamedTuple):
+class CallLoop(NamedTuple):
     """The blocks of calls; the lengths of the loops and lists among them, and what loops that
     differ in these alone have in common.
     """
 
-    blocks: list[Block]
+    blocks: list[CallBlock]
     lengths: tuple[int, ...]
     kind: tuple[Any, ...]
 
@@ -78,7 +78,7 @@ def _is_open_view(call: Call) -> bool:
     return _is_view(call) and _is_open(call)
 
 
-class _Steps:
+class _CallSteps:
     """The calls that are no views, in order, by position; of each its last user, and how many of
     those so far are read later.
     """
@@ -110,7 +110,7 @@ class _Steps:
             if at is not None:
                 yield at
 
-    def block(self, begin: int, end: int, lists: Sequence[range], *, is_join: bool) -> Block:
+    def block(self, begin: int, end: int, lists: Sequence[range], *, is_join: bool) -> CallBlock:
         """The calls from `begin` to `end`; those at the positions `lists` that the user has are
         results, too.
         """
@@ -122,12 +122,12 @@ class _Steps:
             if self._last_use[at] >= end
             or (self.calls[at].handle() is not None and any(at in each for each in lists))
         ]
-        return Block(calls, [self.calls[at] for at in inputs], outputs, is_join)
+        return CallBlock(calls, [self.calls[at] for at in inputs], outputs, is_join)
 
 
-def loop_of(calls: Sequence[Call]) -> Loop | None:
+def loop_of(calls: Sequence[Call]) -> CallLoop | None:
     """The loops that made most of `calls`, which are in the order of time; None if none did."""
-    steps = _Steps(calls)
+    steps = _CallSteps(calls)
     loops = _loops_in(steps)
     if 2 * sum([len(each) * each.step for each in loops]) < len(steps.calls):
         return None
@@ -147,10 +147,10 @@ def loop_of(calls: Sequence[Call]) -> Loop | None:
     ]
     kind = [tuple([call.number for call in steps.calls[each[0] : each[1]]]) for each in loops]
     lengths = [len(steps.calls[number].inputs or ()) for number in joins]
-    return Loop(blocks, (*map(len, loops), *lengths), (*kind, len(joins)))
+    return CallLoop(blocks, (*map(len, loops), *lengths), (*kind, len(joins)))
 
 
-def _loops_in(steps: _Steps) -> list[range]:
+def _loops_in(steps: _CallSteps) -> list[range]:
     """The positions behind which the steps of each loop end, in the order of time."""
     found: list[range] = []
     left = [(0, len(steps.calls))]
@@ -163,7 +163,7 @@ def _loops_in(steps: _Steps) -> list[range]:
     return sorted(found, key=lambda cuts: cuts[0])
 
 
-def _cuts_between(steps: _Steps, begin: int, end: int) -> range | None:
+def _cuts_between(steps: _CallSteps, begin: int, end: int) -> range | None:
     """The ends of steps: behind equal calls of one line at equal distances, which cover as many
     calls as others do, and of these where the fewest values go on.
     """
