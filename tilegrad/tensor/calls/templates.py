@@ -94,7 +94,7 @@ def _templated(
 ) -> Method:
     """The function that is called instead of `method`."""
     positions = Positions() if is_slicing else None
-    calls = _Calls(method, positions, takes_numbers=takes_numbers)
+    calls = _Calls(method, positions, takes_numbers=takes_numbers, is_join=at_once is not None)
     recent = calls.recent
     known, plain = recent.known, recent.plain
 
@@ -173,16 +173,25 @@ class _Calls:
     Attributes:
         method, number: the method, and its number in signatures.
         takes_numbers: whether numbers among the arguments may be inputs of a template.
+        is_join: whether it joins its operands along `dim`.
         positions: of a method that takes slices, where it took them.
         constants: the lines that bring other constants from step to step.
         recent: calls that came.
     """
 
-    __slots__ = ("constants", "method", "number", "positions", "recent", "takes_numbers")
+    __slots__ = (
+        "constants", "is_join", "method", "number", "positions", "recent", "takes_numbers"
+    )  # fmt: skip
 
     def __init__(
-        self, method: Callable[..., Any], positions: Positions | None, *, takes_numbers: bool
+        self,
+        method: Callable[..., Any],
+        positions: Positions | None,
+        *,
+        takes_numbers: bool,
+        is_join: bool,
     ):
+        self.is_join = is_join
         self.method, self.number, self.takes_numbers = method, next_number(), takes_numbers
         self.positions = positions
         self.constants = ChangingConstants()
@@ -283,7 +292,9 @@ class _Calls:
         if self.positions is not None:
             self.positions.note(operands[0], args, tuple(key))
         before = patterns_made()
-        template = new_template(key, self.method, operands, inputs, args, kwargs)
+        template = new_template(
+            key, self.method, operands, inputs, args, kwargs, is_join=self.is_join
+        )
         if patterns_made() != before:
             # Calls of one size that came before have the template of all sizes from now on.
             self.recent.forget()

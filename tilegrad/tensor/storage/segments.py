@@ -32,10 +32,11 @@ from tilegrad.engine.run.run import ready_plan, record_of_thread
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp
 from tilegrad.runtime.buffer import Buffer
+from tilegrad.tensor.handle.core import device_of
 from tilegrad.tensor.handle.tracing import transforms
 from tilegrad.tensor.handle.waiting import Call, Value, settle_alias, this_thread
 from tilegrad.tensor.storage import past, running
-from tilegrad.tensor.storage.ended_ways import end_ways
+from tilegrad.tensor.storage.block_runs import blocks_of, compute_blocks
 from tilegrad.tensor.storage.failed_runs import left_of, note_failure
 from tilegrad.tensor.storage.host_runs import run_on_host
 from tilegrad.tensor.storage.known_indices import settle_indices, without_indices
@@ -52,10 +53,9 @@ from tilegrad.tensor.storage.segment_check import compare
 from tilegrad.tensor.storage.segment_code import Match, Values, written
 from tilegrad.tensor.storage.segment_take import (
     copied,
-    give_back,
     is_leaf,
     stand_on_memory,
-    value_for,
+    take,
 )
 from tilegrad.tensor.storage.signatures import (
     Base,
@@ -74,7 +74,7 @@ from tilegrad.tensor.storage.sized_segments import (
     sizes_before,
 )
 
-__all__ = ["may_run", "read", "settle"]
+__all__ = ["compute_together", "may_run", "read", "settle"]
 
 Compute = Callable[[Sequence[Any]], None]
 Taken = TypeVar("Taken")
@@ -122,6 +122,33 @@ def settle(tensor: Any, compute: Compute) -> bool:
         if call.value is not None and tensor._call is call:
             stand_on_memory(tensor, call, call.value.node(call.moves))
     return True
+
+
+def compute_together(results: Sequence[Call]) -> bool:
+    """Compute results of calls that wait by a run of their own, whatever else waits; False, and
+    nothing has run, where their leaves have no signature. They are no views.
+    """
+    *others, asked = results
+    pool = asked.pool
+    before, pool.together = pool.together, tuple(others)
+    try:
+        with _exclusive:
+            alive = [*results]
+            if _run_written(alive, None, asked):
+                return True
+            found = WaitingCalls(alive, asked)
+            if _run_known(found, None, asked) or _run_sized(found, None, asked):
+                return True
+            below = described(found.leaves)
+            if below is None:
+                return False
+            segment = _run_plain(found, below, None, asked)
+            if segment is not None:
+                _note(found.key, segment)
+            return True
+    finally:
+        pool.together = before
+        pool.count = 0
 
 
 def read(
@@ -219,6 +246,9 @@ def _run_for(alive: list[Call], tensor: Any, call: Call, compute: Compute) -> No
         pool.was_of_use()
         return
     _tries.put(found.key, tries + 1)
+    if _compute_blocks(found, tensor):
+        _run_for(left_of(waiting_calls(pool), call), tensor, call, compute)
+        return
     below = described(found.leaves)
     if below is None:
         pool.expand()
@@ -238,6 +268,18 @@ def _run_for(alive: list[Call], tensor: Any, call: Call, compute: Compute) -> No
             if segment is not None:
                 _note(found.key, segment)
     pool.in_vain()
+
+
+def _compute_blocks(found: WaitingCalls, tensor: Any) -> bool:
+    """Compute what the steps of a loop leave to later ones, if the calls are such a loop, and do
+    not end in its gradients; whether that was to be done.
+    """
+    if any(call.is_loss for call in found.calls):
+        return False
+    blocks = blocks_of(found.by_time, device_of(tensor), has_gradients=False)
+    if blocks is None or all(each.value is not None for one in blocks for each in one.outputs):
+        return False
+    return compute_blocks(blocks, compute_together)
 
 
 def _note(key: tuple[int, ...], segment: Segment) -> None:
@@ -354,7 +396,7 @@ def _run_plain(found: WaitingCalls, below: Leaves, tensor: Any, asked: Call) -> 
                 value = copied(value)
             plain.calls[call].stored = None
         results.append((found.calls.index(call), value, moves, reached, is_lasting))
-    _take(found, below.bases, tensor, asked, results)
+    take(found, below.bases, tensor, asked, results)
     return segment
 
 
@@ -426,66 +468,9 @@ def _run_segment(
         if value is None:
             value = values[source] = Value(outputs[source])
         engine.remember(copies[number], value.node())
-    _take(found, bases, tensor, asked, computed)
+    take(found, bases, tensor, asked, computed)
     return True
 
 
 def _value_of(base: Base) -> Value:
     return base if isinstance(base, Value) else Value(store.buffer_of(base), base)
-
-
-def _take(
-    found: WaitingCalls,
-    bases: Sequence[Base],
-    tensor: Any,
-    asked: Call,
-    computed: Sequence[Computed],
-) -> None:
-    """Let calls have the memory that a run gave them."""
-    generation = found.generation + 1
-    calls = found.calls
-    waiting, done = asked.pool.waiting, asked.pool.computed
-    first_of: dict[Value, Any] = {}
-    noted: list[tuple[int, Value, past.Reached]] = []
-    for number, value, moves, reached, is_lasting in computed:
-        call = calls[number]
-        if reached is not None and not (call.requires_grad or call.is_write):
-            # Else its graph is alive, or it ends there.
-            noted.append((number, value, reached))
-        if not is_lasting:
-            continue
-        each: Any = call.handle()
-        is_its = each is not None and each._call is call
-        if is_its:
-            value = value_for(each, value, first_of)
-        call.value, call.moves, call.generation = value, moves, generation
-        if call.node is not None:
-            engine.remember(call.node, value.node(moves))
-        if is_its:
-            if call.handle in waiting:
-                waiting.discard(call.handle)
-                done.append(call.handle)
-    asked.pool.forget_dead()
-    if noted:
-        past.note_run(noted, found.leaves, bases, found.alive)
-    found.note_states()
-    for call in found.writes:
-        # No gradient goes on below what was assigned.
-        call.inputs = None
-        call.generation = 0
-        each = call.handle()
-        is_plain = each is not None and each._call is call and not each._requires_grad
-        if is_plain and call.node is not None and call.value is not None:
-            # The next write goes to the memory, which its node does not show.
-            stand_on_memory(each, call, call.value.node(call.moves))
-    if asked.value is None:
-        # A view of memory that is made again.
-        for number, value, moves, _, _ in computed:
-            if calls[number] is asked:
-                stand_on_memory(tensor, asked, value.node(moves))
-    if generation >= running.MOST_GENERATIONS:
-        for number, _, _, _, is_lasting in computed:
-            call = calls[number]
-            if is_lasting and not (call.requires_grad or call.is_write):
-                give_back(call)
-    end_ways(found.alive)
