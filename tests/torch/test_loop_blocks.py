@@ -140,6 +140,26 @@ def test_a_slice_with_a_name_is_memory_of_its_own() -> None:
         train(net.sequence(length), is_written=True)
 
 
+def test_a_view_of_a_slice_shows_what_is_written_later() -> None:
+    """A view that nobody else holds the slice of, beside a loop that has read the slice."""
+    net = Recurrence()
+    for length in (40, 64, 128, 63, 77, 41):
+        x = net.sequence(length)
+        net.w.grad = net.u.grad = None
+        given, h, shown = torch.tensor(x), torch.zeros(BATCH, HIDDEN), []
+        for t in range(length):
+            row = given[:, t]
+            h = net.step(row, h)
+            shown.append(row[:, 1:].T)
+            del row
+        loss = (h**2).sum()
+        loss.backward()
+        agree((loss.item(), [net.w.grad.numpy(), net.u.grad.numpy()]), net.expected(x))
+        given.mul_(2.0)
+        for t in (0, length // 2, length - 1):
+            np.testing.assert_array_equal(shown[t].numpy(), 2 * x[:, t, 1:].T)
+
+
 def test_the_first_length_runs_as_a_whole() -> None:
     net = Recurrence()
     for _ in range(3):

@@ -20,10 +20,11 @@ from tilegrad.ir.queries import below_views
 from tilegrad.ir.uop import UOp, prod
 from tilegrad.runtime.buffer import Buffer
 from tilegrad.tensor.handle.size_arguments import NO_VARIABLES
-from tilegrad.tensor.handle.waiting import Call, Moves, Value
+from tilegrad.tensor.handle.waiting import Call, Moves, Pool, Value, this_thread
 from tilegrad.tensor.storage import running
 from tilegrad.tensor.storage.host_readable import elements_below
 from tilegrad.tensor.storage.loop_blocks import CallBlock, CallLoop, loop_of
+from tilegrad.tensor.storage.signatures import waiting_calls
 
 __all__ = ["blocks_of", "compute_blocks", "joined"]
 
@@ -87,11 +88,10 @@ def compute_blocks(
     """Compute the results of blocks that later ones read; whether that could be done. No gradient
     goes to the leaves `nodes`.
     """
-    own = _own_nodes(nodes)
+    own, shown = _own_nodes(nodes), _shown_views(this_thread.pool)
     for block in blocks:
         for call in block.calls():
-            if call.template.is_view and call.handle() is not None:
-                # Somebody holds it, and it shows what is written to the memory.
+            if call in shown or (call.template.is_view and call.handle() is not None):
                 continue
             for each in call.inputs or ():
                 if each.__class__ is Call and each not in own:
@@ -106,9 +106,23 @@ def compute_blocks(
     return True
 
 
+def _shown_views(pool: Pool) -> set[Call]:
+    """The views that somebody holds, and those that they are views of: they show what is written to
+    the memory, and stay as they are.
+    """
+    found = {each for each in waiting_calls(pool) if each.template.is_view}
+    stack = [*found]
+    while stack:
+        for each in stack.pop().inputs or ():
+            if each.__class__ is Call and each.template.is_view and each not in found:
+                found.add(each)
+                stack.append(each)
+    return found
+
+
 def _own_slice(leaf: Call) -> UOp | None:
-    """Let a slice of memory be memory of its own: where it lies, in how much, is another thing for
-    each step and length. A slice that somebody holds stays, and the memory is given.
+    """Memory of its own for a slice of memory: where it lies, in how much, is another thing for
+    each step and length. The slice stays as it is, as views of it show what is written later.
     """
     value, size = leaf.value, prod(leaf.shape)
     if value is None and not leaf.template.is_view:
@@ -118,10 +132,7 @@ def _own_slice(leaf: Call) -> UOp | None:
     found = elements_below(leaf)
     if found is None:
         return None
-    if leaf.handle() is not None:
-        return Value(_copy_of(found, leaf.dtype)).node(_moves_to(leaf.shape))
-    _stand_on(leaf, found)
-    return None
+    return Value(_copy_of(found, leaf.dtype)).node(_moves_to(leaf.shape))
 
 
 def _own_nodes(nodes: Iterable[UOp]) -> dict[Any, UOp]:
