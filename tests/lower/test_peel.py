@@ -58,10 +58,44 @@ def test_several_iterations_with_gates_are_a_loop() -> None:
     assert found[-1].src == tuple(stores)
 
 
-@pytest.mark.parametrize(("count", "has_mask"), [(13, True), (29, False)])
-def test_short_loops_and_targets_without_masks_stay(count: int, has_mask: bool) -> None:
-    found = program(count, replace(TARGET, has_mask=has_mask))
-    assert [node.src[0].arg for node in found if node.op is Ops.RANGE] == [-(-count // 8)]
+def test_short_loops_stay() -> None:
+    found = program(13, TARGET)
+    assert [node.src[0].arg for node in found if node.op is Ops.RANGE] == [2]
+
+
+def test_without_masks_no_lane_has_a_branch_but_in_the_last_iteration() -> None:
+    found = program(29, replace(TARGET, has_mask=False))
+    (loop,) = [node for node in found if node.op is Ops.RANGE]
+    assert loop.src[0].arg == 3
+    inside, behind = found[: found.index(end := found_end(found))], found[found.index(end) :]
+    assert not any(node.is_gated for node in inside if node.op in (Ops.LOAD, Ops.STORE))
+    assert any(node.is_gated for node in behind if node.op in (Ops.LOAD, Ops.STORE))
+
+
+def padded(columns: int, front: int, end: int) -> UOp:
+    """Rows of a copy with zeros before and after them."""
+    width = front + columns + end
+    made, given = (UOp(Ops.DEFINE_GLOBAL, dtypes.float32.ptr(4 * n), (), slot)
+                   for slot, n in ((0, width), (1, columns)))  # fmt: skip
+    row, column = (UOp.range(n, at, Axis.LOOP) for at, n in enumerate((4, width)))
+    gate = (column >= front) & (column < front + columns)
+    load = given.load(row * columns + column - front, UOp.const(dtypes.float32, 0.0), gate)
+    store = made.store(row * width + column, load)
+    return UOp(Ops.SINK, dtypes.void, (store,), KernelInfo("E", (0, 1)))
+
+
+def test_without_masks_the_first_iteration_is_apart_too() -> None:
+    kernel = Kernel(padded(53, 3, 4), replace(TARGET, has_mask=False))
+    opts = [Opt(OptOps.OVERLAP, 1, 8), Opt(OptOps.UPCAST, 2, 0)]
+    found = kernel.apply_opts(opts).linearize()
+    loops = [node for node in found if node.op is Ops.RANGE]
+    assert [loop.src[0].arg for loop in loops] == [4, 6]
+    start = found.index(loops[1])
+    inside = found[start : start + found[start:].index(found_end(found[start:-2]))]
+    accesses = (Ops.LOAD, Ops.STORE)
+    assert [node.is_gated for node in inside if node.op in accesses].count(True) == 0
+    for part in (found[:start], found[start + len(inside) :]):
+        assert any(node.is_gated for node in part if node.op in accesses)
 
 
 @pytest.mark.parametrize("device", ["CPU", "EMU:CPU"])

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import partial
 
 from tilegrad.base.dtype import Pointer
 from tilegrad.ir.op import Axis, Ops
 from tilegrad.ir.queries import loads_of, moved_loads, nodes_of, reductions_of, stride_of
 from tilegrad.ir.uop import UOp
-from tilegrad.optimize.amounts import lane_amount, padded_amount, reduction_amount
-from tilegrad.optimize.choice import choose
+from tilegrad.optimize.amounts import (
+    even_counts,
+    lane_amount,
+    padded_amount,
+    reduction_amount,
+)
+from tilegrad.optimize.choice import CLEAR, choose
 from tilegrad.optimize.facts import (
     FEW_ROWS,
     LONG,
@@ -335,11 +340,14 @@ class Streamer(Pooler):
         if amount > 1:
             shapes: list[Callable[[], object]] = []
             shapes.append(partial(self.split_to, loop, OptOps.UPCAST, amount))
-            if self.is_plain() and width < extent <= UNROLLED * width and extent % width:
-                shapes.append(partial(self.unroll_row, loop, width))
+            if self.is_plain() and width < extent and extent % width:
+                if extent <= UNROLLED * width:
+                    shapes.append(partial(self.unroll_row, loop, width))
+                counts = even_counts(extent, width)
+                shapes += [partial(self.overlap_to, loop, count * width) for count in counts]
             choose(self, shapes, share=1.0)
-        if self.is_plain() and extent > 1 and set(self.outputs()) <= outside:
-            self.join_rows()
+        if self.is_plain() and extent > 1:
+            self.join_rows(outside)
 
     def vectorize_results(self, loop: UOp, width: int, amount: int) -> None:
         """Vectors of results along the stored row: `amount` of them in an iteration, or others that
@@ -386,18 +394,20 @@ class Streamer(Pooler):
         if self.overlap_to(loop, width):
             self.move(OptOps.UPCAST, loop_order(self.ast)[position], 0)
 
-    def join_rows(self) -> None:
-        """Some rows in one iteration, or all of few, where no row has a loop: a loop takes as long
-        as a short row, conditions of several stand beside each other, and of all they are known.
+    def join_rows(self, outside: Collection[UOp]) -> None:
+        """Some rows in one iteration, or all of few: a loop takes as long as a short row,
+        conditions of several stand beside each other, and of all they are known. Rows with a loop
+        of their own, which is none of those `outside`, are joined where that is clearly better.
         """
-        rows = [axis for axis in self.outputs() if axis.extent.op is Ops.CONST][-1:]
+        rows = [axis for axis in self.outputs() if axis in outside and axis.extent.op is Ops.CONST]
         joined = [
             partial(self.overlap_to, axis, count)
-            for axis in rows
+            for axis in rows[-1:]
             for count in dict.fromkeys((FEW_ROWS, ROWS[0], min(axis.extent.arg, ROWS[0])))
             if 1 < count <= axis.extent.arg
         ]
-        choose(self, [lambda: None, *joined], share=1.0)
+        has_loop = not set(self.outputs()) <= set(outside)
+        choose(self, [lambda: None, *joined], share=CLEAR if has_loop else 1.0)
 
     def is_short_and_gated(self, loop: UOp, width: int) -> bool:
         """Whether slices of a row are made of different loads, and it is short enough to be
