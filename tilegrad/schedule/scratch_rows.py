@@ -12,6 +12,7 @@ that do the work must use them again.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence, Set
 from typing import NamedTuple
 
@@ -113,7 +114,7 @@ def is_worth_materialising(
         return False
     if not _is_filled_contiguously(nodes):
         return False
-    saved = 2 * nbytes(value) * _byte_cycles(nbytes(value), target)
+    saved = 2 * nbytes(value) * _byte_cycles(nbytes(value), target) + _masked(value, target)
     row_bytes = _in_rows(element, reductions, axes, inlinable)
     for row in axes.outer:
         invariant = [_invariant_loads(reduction, row, target) for reduction in reductions]
@@ -175,6 +176,15 @@ def _second(target: Target) -> int:
 def _byte_cycles(nbytes: int, target: Target) -> float:
     """Cycles per byte of a value of `nbytes`, beyond those of one in the nearest cache."""
     return target.timing.byte[target.level_of(nbytes)] - target.timing.byte[0]
+
+
+def _masked(value: UOp, target: Target) -> float:
+    """Cycles to store `value` by rows that vectors do not divide, beyond those of whole vectors:
+    rows in scratch are padded.
+    """
+    *around, length = (int(extent) for extent in value.shape)
+    is_whole = not target.has_mask or length % target.lanes_of(value.dtype) == 0
+    return 0.0 if is_whole else math.prod(around) * (target.timing.masked_store - 1.0)
 
 
 def _in_rows(element: UOp, reductions: list[UOp], axes: ScratchAxes, inlinable: Set[int]) -> int:
