@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterator
 from functools import partial
 
 from tilegrad.ir.op import Ops
-from tilegrad.ir.queries import loads_of, stride_of
-from tilegrad.ir.uop import UOp
+from tilegrad.ir.queries import loads_of, memory_of, stride_of
+from tilegrad.ir.uop import UOp, element_of
 from tilegrad.optimize.choice import choose
 from tilegrad.optimize.facts import FEW_ROWS, padded_to, power_in
 from tilegrad.optimize.model import estimate
@@ -101,10 +101,17 @@ def _orders(shaper: Shaper, loops: list[UOp], sides: Sides) -> Iterator[list[UOp
 
 
 def _joined(shaper: Shaper) -> Iterator[Callable[[], object]]:
-    """Several tiles in an iteration: all of a short loop, or some."""
+    """Several tiles in an iteration, which share lines of the cache: all of a short loop, or
+    some.
+    """
+    nodes = [node for node in shaper.ast.toposort() if node.op in (Ops.LOAD, Ops.STORE)]
+    size = max(element_of(memory_of(node.src[0])).itemsize for node in nodes)
     for loop in shaper.outputs():
-        is_short = loop.extent.op is Ops.CONST and 1 < loop.extent.arg <= FEW_ROWS
-        count = loop.extent.arg if is_short else power_in(loop.extent, FEW_ROWS)
+        steps = [abs(stride_of(node.index, loop) or 0) for node in nodes]
+        step = min((each for each in steps if each), default=1)
+        most = min(FEW_ROWS, shaper.target.line_bytes // (step * size))
+        is_short = loop.extent.op is Ops.CONST and 1 < loop.extent.arg <= most
+        count = loop.extent.arg if is_short else power_in(loop.extent, max(most, 1))
         if count > 1:
             yield partial(shaper.move, OptOps.UPCAST, loop, count)
 
