@@ -233,10 +233,12 @@ def _apart_share(test: UOp, inner: UOp | None) -> float:
     """The share of iterations of the loop `inner` that are peeled, at the end or at the front, so
     that `test` holds in the others (lower.peel); all where there are none.
     """
-    extent = inner.extent if inner is not None else None
-    if inner is None or extent is None or inner not in test.ranges or extent.op is not Ops.CONST:
+    if inner is None or inner not in test.ranges or inner.extent.op is not Ops.CONST:
         return 1.0
-    for count in range(1, extent.arg // 3 + 1):
+    extent = inner.extent
+    for count in (1, 2, 4):
+        if extent.arg < 3 * count:
+            break
         left = UOp.const(extent.dtype, extent.arg - count)
         shorter = inner.replace(src=(left,))
         for iteration in (shorter, shorter + count):
