@@ -22,6 +22,7 @@ from tilegrad.optimize.facts import (
     ROWS,
     UNROLLED,
     has_functions,
+    is_peeled,
     padded_to,
     power_in,
     stores,
@@ -257,6 +258,7 @@ class Streamer(Pooler):
             and (
                 self.target.has_mask
                 or loop.extent.arg % width == 0
+                or is_peeled(loop.extent.arg, width)
                 or (loop.extent.arg >= width and (width > widest or has_functions(reduction)))
             )
         ]
@@ -266,9 +268,10 @@ class Streamer(Pooler):
             rows = self.rows(reduction) if extent >= width and is_alone else []
             vectors = 1 if rows else 4 if len(reduction.src) == 2 else 2
             amount = lane_amount(extent, width, vectors, has_mask=self.target.has_mask)
-            if vectors == 4 and amount <= width < extent and self.target.has_mask:
+            has_padding = self.target.has_mask or is_peeled(extent, width)
+            if vectors == 4 and amount <= width < extent and has_padding:
                 amount = reduction_amount(extent, width)
-            if not self.target.has_mask and extent % amount and extent % 2 == 0:
+            if not has_padding and extent % amount and extent % 2 == 0:
                 # Half a vector has no branch for each lane of padding, but computes half as much.
                 is_read = not has_functions(reduction.src[0], loop)
                 amount = power_in(loop.extent, width) if is_read else amount
