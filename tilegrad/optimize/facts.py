@@ -13,8 +13,8 @@ from tilegrad.optimize.stage import operand_of
 
 __all__ = [
     "COPIED", "FEW_ROWS", "LIGHT", "LONG", "OFTEN", "PER_VECTOR", "ROWS", "UNROLLED",
-    "has_functions", "heaviest", "is_known", "is_mostly_used", "is_peeled", "loops_around", "operand",
-    "packed_bytes", "padded_to", "parameters_of", "power_below", "power_in", "stores",
+    "has_functions", "heaviest", "is_known", "is_mostly_used", "is_peeled", "loops_around",
+    "operand", "packed_bytes", "padded_to", "parameters_of", "power_below", "power_in", "stores",
 ]  # fmt: skip
 
 # Tuning, worth shown by `bench/corpus.py`, families products, convolutions and reductions.

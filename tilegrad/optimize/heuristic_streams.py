@@ -328,7 +328,7 @@ class Streamer(Pooler):
             # No vector is alone in its iteration or has a mask, if little is computed twice.
             wide = 4 * width
             again = padded_to(extent, wide) - extent
-            if 2 * LONG * again <= extent and self.overlap_to(loop, wide):
+            if 2 * LONG * again <= extent and self.overlap_evenly(loop, width, wide):
                 return
         if has_reduction and self.is_unrolled():
             # Its gates stand at every term: no lane of a mask of their own is worth that, and rows
@@ -351,6 +351,17 @@ class Streamer(Pooler):
             choose(self, shapes, share=1.0)
         if self.is_plain() and extent > 1:
             self.join_rows(outside)
+
+    def overlap_evenly(self, loop: UOp, width: int, amount: int) -> bool:
+        """Chunks of `amount`, or of several vectors that take less; False where it is not legal."""
+        before = self.ast
+        if not self.overlap_to(loop, amount):
+            return False
+        first, self.ast = self.ast, before
+        counts = even_counts(loop.extent.arg, width)
+        others = [partial(self.overlap_to, loop, count * width) for count in counts]
+        choose(self, [partial(self.take, first), *others], share=1.0)
+        return True
 
     def vectorize_results(self, loop: UOp, width: int, amount: int) -> None:
         """Vectors of results along the stored row: `amount` of them in an iteration, or others that
