@@ -326,9 +326,9 @@ class Streamer(Pooler):
             return
         if self.is_plain() and (amount <= width or extent % amount):
             # No vector is alone in its iteration or has a mask, if little is computed twice.
-            wide = 4 * width
+            wide = 4 * max(width, self.lanes_along(loop))
             again = padded_to(extent, wide) - extent
-            if 2 * LONG * again <= extent and self.overlap_evenly(loop, width, wide):
+            if 2 * LONG * again <= extent and self.overlap_to(loop, wide):
                 return
         if has_reduction and self.is_unrolled():
             # Its gates stand at every term: no lane of a mask of their own is worth that, and rows
@@ -352,16 +352,14 @@ class Streamer(Pooler):
         if self.is_plain() and extent > 1:
             self.join_rows(outside)
 
-    def overlap_evenly(self, loop: UOp, width: int, amount: int) -> bool:
-        """Chunks of `amount`, or of several vectors that take less; False where it is not legal."""
-        before = self.ast
-        if not self.overlap_to(loop, amount):
-            return False
-        first, self.ast = self.ast, before
-        counts = even_counts(loop.extent.arg, width)
-        others = [partial(self.overlap_to, loop, count * width) for count in counts]
-        choose(self, [partial(self.take, first), *others], share=1.0)
-        return True
+    def lanes_along(self, loop: UOp) -> int:
+        """Lanes of a vector of the widest dtype that is loaded or stored along `loop`: positions of
+        rows are none.
+        """
+        nodes = [each for each in self.ast.toposort() if each.op in (Ops.LOAD, Ops.STORE)]
+        values = [each.value if each.op is Ops.STORE else each for each in nodes]
+        along = [value.dtype for each, value in zip(nodes, values) if loop in each.index.ranges]
+        return min(map(self.target.lanes_of, along), default=1)
 
     def vectorize_results(self, loop: UOp, width: int, amount: int) -> None:
         """Vectors of results along the stored row: `amount` of them in an iteration, or others that
