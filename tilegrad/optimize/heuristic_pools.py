@@ -122,7 +122,8 @@ class Pooler(Tiler):
         if 2 * count >= most or count == extent:
             self.move(OptOps.UPCAST, rows, count)
         else:
-            self.overlap_to(rows, min(most, ROWS[0]))
+            # As few rows as the same number of chunks needs.
+            self.overlap_to(rows, -(-extent // -(-extent // min(most, ROWS[0]))))
         whole = partial(self.unroll, reductions_of(self.ast), UNROLLED)
         choose(self, [lambda: None, whole])
 

@@ -343,7 +343,7 @@ class Streamer(Pooler):
         if amount > 1:
             shapes: list[Callable[[], object]] = []
             shapes.append(partial(self.split_to, loop, OptOps.UPCAST, amount))
-            if self.is_plain() and width < extent and extent % width:
+            if self.is_plain() and width < extent and (extent % width or amount <= width):
                 if extent <= UNROLLED * width:
                     shapes.append(partial(self.unroll_row, loop, width))
                 counts = even_counts(extent, width)
