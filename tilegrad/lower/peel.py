@@ -27,7 +27,7 @@ __all__ = ["peel"]
 
 # The most instructions in a body that is copied: a longer one hides the latency of a mask. A branch
 # for each lane is never hidden; there the number is a limit of compile time.
-_MOST, _MOST_BRANCHES = 160, 640
+_MOST, _MOST_BRANCHES = 160, 1024
 # The most iterations that are peeled. Several are padded where chunks share an axis.
 _MOST_PEELED = 8
 # Nodes with a number of their own, which no copy may share.

@@ -268,7 +268,8 @@ class Streamer(Pooler):
             rows = self.rows(reduction) if extent >= width and is_alone else []
             vectors = 1 if rows else 4 if len(reduction.src) == 2 else 2
             amount = lane_amount(extent, width, vectors, has_mask=self.target.has_mask)
-            has_padding = self.target.has_mask or is_peeled(extent, width)
+            # Where vectors divide a row, padding would only add branches.
+            has_padding = self.target.has_mask or (extent % width > 0 and is_peeled(extent, width))
             if vectors == 4 and amount <= width < extent and has_padding:
                 amount = reduction_amount(extent, width)
             if not has_padding and extent % amount and extent % 2 == 0:
@@ -346,8 +347,9 @@ class Streamer(Pooler):
             if self.is_plain() and width < extent and (extent % width or amount <= width):
                 if extent <= UNROLLED * width:
                     shapes.append(partial(self.unroll_row, loop, width))
-                counts = even_counts(extent, width)
-                shapes += [partial(self.overlap_to, loop, count * width) for count in counts]
+                else:
+                    counts = even_counts(extent, width)
+                    shapes += [partial(self.overlap_to, loop, count * width) for count in counts]
             choose(self, shapes, share=1.0)
         if self.is_plain() and extent > 1:
             self.join_rows(outside)
