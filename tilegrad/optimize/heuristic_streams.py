@@ -327,7 +327,7 @@ class Streamer(Pooler):
             return
         if self.is_plain() and (amount <= width or extent % amount):
             # No vector is alone in its iteration or has a mask, if little is computed twice.
-            wide = 4 * max(width, self.lanes_along(loop))
+            wide = 4 * max(width, self.lanes_moved(loop))
             again = padded_to(extent, wide) - extent
             if 2 * LONG * again <= extent and self.overlap_to(loop, wide):
                 return
@@ -354,14 +354,14 @@ class Streamer(Pooler):
         if self.is_plain() and extent > 1:
             self.join_rows(outside)
 
-    def lanes_along(self, loop: UOp) -> int:
+    def lanes_moved(self, loop: UOp) -> int:
         """Lanes of a vector of the widest dtype that is loaded or stored along `loop`: positions of
         rows are none.
         """
         nodes = [each for each in self.ast.toposort() if each.op in (Ops.LOAD, Ops.STORE)]
         values = [each.value if each.op is Ops.STORE else each for each in nodes]
-        along = [value.dtype for each, value in zip(nodes, values) if loop in each.index.ranges]
-        return min(map(self.target.lanes_of, along), default=1)
+        moved = [value.dtype for each, value in zip(nodes, values) if loop in each.index.ranges]
+        return min(map(self.target.lanes_of, moved), default=1)
 
     def vectorize_results(self, loop: UOp, width: int, amount: int) -> None:
         """Vectors of results along the stored row: `amount` of them in an iteration, or others that

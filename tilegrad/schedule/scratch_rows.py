@@ -12,7 +12,6 @@ that do the work must use them again.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Sequence, Set
 from typing import NamedTuple
 
@@ -22,7 +21,7 @@ from tilegrad.ir.queries import bytes_of, iterations_of, loads_of, moved_loads, 
 from tilegrad.ir.rules import terms_of
 from tilegrad.ir.uop import UOp, toposort
 from tilegrad.schedule.block_rows import is_worth_slicing, slice_of_block
-from tilegrad.schedule.cost import WORTH_A_KERNEL, nbytes
+from tilegrad.schedule.cost import WORTH_A_KERNEL, elements, nbytes
 from tilegrad.schedule.online_reductions import longest_row, reduce_online
 from tilegrad.target import Target
 
@@ -182,9 +181,10 @@ def _masked(value: UOp, target: Target) -> float:
     """Cycles to store `value` by rows that vectors do not divide, beyond those of whole vectors:
     rows in scratch are padded.
     """
-    *around, length = (int(extent) for extent in value.shape)
-    is_whole = not target.has_mask or length % target.lanes_of(value.dtype) == 0
-    return 0.0 if is_whole else math.prod(around) * (target.timing.masked_store - 1.0)
+    length = value.shape[-1]
+    extent = length if isinstance(length, int) else int(length.vmax)
+    is_whole = not target.has_mask or extent % target.lanes_of(value.dtype) == 0
+    return 0.0 if is_whole else elements(value) / extent * (target.timing.masked_store - 1.0)
 
 
 def _in_rows(element: UOp, reductions: list[UOp], axes: ScratchAxes, inlinable: Set[int]) -> int:
