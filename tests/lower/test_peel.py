@@ -7,15 +7,19 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from tests.schedule.plans import kernel_of
 from tilegrad import Context, Device, Tensor
 from tilegrad.base.dtype import dtypes
 from tilegrad.engine.build.kernel import Kernel, Opt, OptOps
+from tilegrad.engine.program.stages import to_program
 from tilegrad.ir.args import KernelInfo
 from tilegrad.ir.definition import Stage
 from tilegrad.ir.op import Axis, Ops
 from tilegrad.ir.spec import verify
 from tilegrad.ir.uop import UOp
 from tilegrad.lower.peel import peel
+from tilegrad.optimize.heuristic import heuristic
+from tilegrad.optimize.opts import start
 from tilegrad.target import Target
 
 TARGET = replace(Device["CPU"].target, vector_bytes=32, has_mask=True)
@@ -96,6 +100,16 @@ def test_without_masks_the_first_iteration_is_apart_too() -> None:
     assert [node.is_gated for node in inside if node.op in accesses].count(True) == 0
     for part in (found[:start], found[start + len(inside) :]):
         assert any(node.is_gated for node in part if node.op in accesses)
+
+
+def test_a_condition_that_the_loop_does_not_move_stands_once() -> None:
+    """Rows above an image are padding as a whole, and lanes of the first and last vectors are."""
+    x, w = Tensor.empty(2, 16, 56, 56).realize(), Tensor.empty(16, 1, 3, 3).realize()
+    target = replace(TARGET, vector_bytes=16, registers=16, has_mask=False, threads=0)
+    ast = start(kernel_of(x.conv2d(w, groups=16, padding=1), target), target)
+    found = to_program(ast, target, heuristic(ast, target))[1]
+    assert len(set(found)) == len(found)
+    assert any(node.is_gated for node in found if node.op is Ops.LOAD)
 
 
 @pytest.mark.parametrize("device", ["CPU", "EMU:CPU"])

@@ -158,11 +158,16 @@ def _apart(
         program, before, (*numbers, *opened.values(), *others.values(), *fresh, *again)
     )
     there = _visible(before)
-    if any(node in there and (node.op in _EFFECTS[1:] or not there[node]) for node in again):
+    known_before = {node for node in (*again, *fresh) if node in there and node not in known}
+    if any(node.op in _EFFECTS[1:] or not there[node] for node in known_before):
         return None
-    if any(node in there and node not in known for node in fresh):
+    # Parts of a gate that the loop does not move stand once, before both.
+    twice = set(fresh).intersection(again) - known - known_before
+    shared = [node for node in dict.fromkeys(fresh) if node in twice]
+    if any(node.op in _EFFECTS for node in shared):
         return None
-    again = [node for node in dict.fromkeys(again) if node not in known and node not in there]
+    known |= known_before | twice
+    again = [node for node in dict.fromkeys(again) if node not in known]
     closed, ended = (UOp(Ops.END, dtypes.void, (each,)) for each in (shorter, tail))
     peeled = again if left == 1 else [tail, apart, *again, ended]
     inside = [shorter, *([iteration] if is_front else [])]
@@ -178,6 +183,7 @@ def _apart(
     both[foot] = (closed,) if left == 1 else (closed, ended)
     return [
         *head,
+        *shared,
         *(peeled if is_front else inside),
         *(inside if is_front else peeled),
         *_waiting(program[end + 1 :], both),
