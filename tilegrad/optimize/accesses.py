@@ -201,14 +201,50 @@ def _tested(
     if has_lanes and target.has_mask and _is_computed(node, lanes):
         # Closed lanes load the first element, so that no lane needs a branch.
         return found.times(1, 2.0)
+    if has_lanes and not target.has_mask:
+        return _branched(gate, found, target, lanes, inner)
     is_vector = any(axis in lanes for axis in node.index.ranges)
-    if (is_vector and found.memory > 2) or (has_lanes and not target.has_mask):
+    if is_vector and found.memory > 2:
         # Lanes that are loaded one by one, each behind a branch.
         return found.times(1, target.timing.branch * found.memory)
     # Each condition that differs between lanes is compared and joined with the others.
     tests = [each for each in conjuncts(gate) if _varies(each, lanes)]
     share = sum(_masked_share(each, inner) for each in tests) if target.has_mask else len(tests)
     return found.times(1, 2.0 * share if has_lanes else found.memory)
+
+
+def _branched(
+    gate: UOp, found: Access, target: Target, lanes: Mapping[UOp, int], inner: UOp | None
+) -> Access:
+    """`found` where a vector has no mask: its lanes are loaded one by one, each behind a branch,
+    but where all of them are known to be open, and in the iterations that others were peeled from.
+    """
+    width = max(lanes[axis] for axis in gate.ranges if axis in lanes)
+    tests = [each for each in conjuncts(gate) if _varies(each, lanes)]
+    opened = open_share(gate, lanes)
+    closed = 1 - open_share(gate, lanes, is_whole=True) / opened if opened else 0.0
+    closed *= min(sum(_apart_share(each, inner) for each in tests), 1.0)
+    count = max(found.memory, width * opened)
+    memory = found.memory + (count - found.memory) * closed
+    return Access(memory, found.operations + target.timing.branch * count * closed)
+
+
+def _apart_share(test: UOp, inner: UOp | None) -> float:
+    """The share of iterations of the loop `inner` that are peeled, at the end or at the front, so
+    that `test` holds in the others (lower.peel); all where there are none.
+    """
+    if inner is None or inner not in test.ranges or inner.extent.op is not Ops.CONST:
+        return 1.0
+    extent = inner.extent
+    for count in (1, 2, 4):
+        if extent.arg < 3 * count:
+            break
+        left = UOp.const(extent.dtype, extent.arg - count)
+        shorter = inner.replace(src=(left,))
+        for iteration in (shorter, shorter + count):
+            if test.substitute({inner: iteration}).vmin:
+                return float(count / extent.arg)
+    return 1.0
 
 
 def _masked_stores(gate: UOp, lanes: Mapping[UOp, int], inner: UOp | None) -> float:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from tilegrad.optimize.facts import LONG, UNROLLED, is_mostly_used, padded_to, power_below
+from tilegrad.optimize.facts import LONG, ROWS, UNROLLED, is_mostly_used, padded_to, power_below
 
-__all__ = ["lane_amount", "padded_amount", "reduction_amount"]
+__all__ = ["even_counts", "lane_amount", "padded_amount", "reduction_amount"]
 
 
 def reduction_amount(extent: int, width: int) -> int:
@@ -52,3 +52,13 @@ def lane_amount(extent: int, width: int, vectors: int, *, has_mask: bool) -> int
         if power * 2 <= 2 * extent and extent > 2
         else 1
     )
+
+
+def even_counts(extent: int, width: int) -> list[int]:
+    """Vectors per iteration, up to some: as few of them in as many iterations as a row needs, so
+    that the last one computes little again.
+    """
+    vectors, found = padded_to(extent, width) // width, list[int]()
+    for most in (ROWS[0], ROWS[0] // 2):
+        found.append(-(-vectors // -(-vectors // most)))
+    return [count for count in dict.fromkeys(found) if count > 1]

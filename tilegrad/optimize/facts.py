@@ -13,8 +13,8 @@ from tilegrad.optimize.stage import operand_of
 
 __all__ = [
     "COPIED", "FEW_ROWS", "LIGHT", "LONG", "OFTEN", "PER_VECTOR", "ROWS", "UNROLLED",
-    "has_functions", "heaviest", "is_known", "is_mostly_used", "loops_around", "operand",
-    "packed_bytes", "padded_to", "parameters_of", "power_below", "power_in", "stores",
+    "has_functions", "heaviest", "is_known", "is_mostly_used", "is_peeled", "loops_around",
+    "operand", "packed_bytes", "padded_to", "parameters_of", "power_below", "power_in", "stores",
 ]  # fmt: skip
 
 # Tuning, worth shown by `bench/corpus.py`, families products, convolutions and reductions.
@@ -116,6 +116,13 @@ def packed_bytes(load: UOp, outside: list[UOp], tile: tuple[UOp, int] | None = N
 
 def padded_to(extent: int, step: int) -> int:
     return -(-extent // step) * step
+
+
+def is_peeled(extent: int, amount: int) -> bool:
+    """Whether a loop over an axis of `extent`, `amount` of it in an iteration, is long enough for
+    its last iteration to be peeled (lower.peel): the others know no padding.
+    """
+    return padded_to(extent, amount) >= 3 * amount
 
 
 def is_mostly_used(extent: int, step: int) -> bool:

@@ -158,7 +158,8 @@ class _Heuristic(Streamer, StageShaper):
                 for load, step in steps
             )
             if slides and loop.vmax < UNROLLED:
-                self.move(OptOps.UNROLL, loop, 0)
+                unroll = partial(self.move, OptOps.UNROLL, loop, 0)
+                choose(self, [unroll, lambda: None], given=(), is_short=False)
                 return
 
     def unroll_short(self, least: float) -> None:

@@ -8,11 +8,13 @@ reduction waits for its own last step.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import NamedTuple
 
 from tilegrad.ir.op import Axis, Ops
-from tilegrad.ir.queries import loops_of, moved_loads, stride_of, trips_of
+from tilegrad.ir.queries import loops_of, moved_loads, reductions_of, stride_of, trips_of
 from tilegrad.ir.uop import UOp
+from tilegrad.optimize.choice import choose
 from tilegrad.optimize.facts import ROWS, UNROLLED, has_functions, stores
 from tilegrad.optimize.heuristic_tiles import Tiler
 from tilegrad.optimize.opt import OptOps
@@ -120,7 +122,10 @@ class Pooler(Tiler):
         if 2 * count >= most or count == extent:
             self.move(OptOps.UPCAST, rows, count)
         else:
-            self.overlap_to(rows, min(most, ROWS[0]))
+            # As few rows as the same number of chunks needs.
+            self.overlap_to(rows, -(-extent // -(-extent // min(most, ROWS[0]))))
+        whole = partial(self.unroll, reductions_of(self.ast), UNROLLED)
+        choose(self, [lambda: None, whole])
 
     def unroll(self, reductions: Sequence[UOp], most: int) -> None:
         """Unroll reductions of up to `most` terms."""

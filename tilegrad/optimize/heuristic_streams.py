@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import partial
 
 from tilegrad.base.dtype import Pointer
 from tilegrad.ir.op import Axis, Ops
 from tilegrad.ir.queries import loads_of, moved_loads, nodes_of, reductions_of, stride_of
 from tilegrad.ir.uop import UOp
-from tilegrad.optimize.amounts import lane_amount, padded_amount, reduction_amount
-from tilegrad.optimize.choice import choose
+from tilegrad.optimize.amounts import (
+    even_counts,
+    lane_amount,
+    padded_amount,
+    reduction_amount,
+)
+from tilegrad.optimize.choice import CLEAR, choose
 from tilegrad.optimize.facts import (
     FEW_ROWS,
     LONG,
     ROWS,
     UNROLLED,
     has_functions,
+    is_peeled,
     padded_to,
     power_in,
     stores,
@@ -252,6 +258,7 @@ class Streamer(Pooler):
             and (
                 self.target.has_mask
                 or loop.extent.arg % width == 0
+                or is_peeled(loop.extent.arg, width)
                 or (loop.extent.arg >= width and (width > widest or has_functions(reduction)))
             )
         ]
@@ -261,9 +268,11 @@ class Streamer(Pooler):
             rows = self.rows(reduction) if extent >= width and is_alone else []
             vectors = 1 if rows else 4 if len(reduction.src) == 2 else 2
             amount = lane_amount(extent, width, vectors, has_mask=self.target.has_mask)
-            if vectors == 4 and amount <= width < extent and self.target.has_mask:
+            # Where vectors divide a row, padding would only add branches.
+            has_padding = self.target.has_mask or (extent % width > 0 and is_peeled(extent, width))
+            if vectors == 4 and amount <= width < extent and has_padding:
                 amount = reduction_amount(extent, width)
-            if not self.target.has_mask and extent % amount and extent % 2 == 0:
+            if not has_padding and extent % amount and extent % 2 == 0:
                 # Half a vector has no branch for each lane of padding, but computes half as much.
                 is_read = not has_functions(reduction.src[0], loop)
                 amount = power_in(loop.extent, width) if is_read else amount
@@ -318,7 +327,7 @@ class Streamer(Pooler):
             return
         if self.is_plain() and (amount <= width or extent % amount):
             # No vector is alone in its iteration or has a mask, if little is computed twice.
-            wide = 4 * width
+            wide = 4 * max(width, self.lanes_moved(loop))
             again = padded_to(extent, wide) - extent
             if 2 * LONG * again <= extent and self.overlap_to(loop, wide):
                 return
@@ -335,11 +344,24 @@ class Streamer(Pooler):
         if amount > 1:
             shapes: list[Callable[[], object]] = []
             shapes.append(partial(self.split_to, loop, OptOps.UPCAST, amount))
-            if self.is_plain() and width < extent <= UNROLLED * width and extent % width:
-                shapes.append(partial(self.unroll_row, loop, width))
+            if self.is_plain() and width < extent and (extent % width or amount <= width):
+                if extent <= UNROLLED * width:
+                    shapes.append(partial(self.unroll_row, loop, width))
+                else:
+                    counts = even_counts(extent, width)
+                    shapes += [partial(self.overlap_to, loop, count * width) for count in counts]
             choose(self, shapes, share=1.0)
-        if self.is_plain() and extent > 1 and set(self.outputs()) <= outside:
-            self.join_rows()
+        if self.is_plain() and extent > 1:
+            self.join_rows(outside)
+
+    def lanes_moved(self, loop: UOp) -> int:
+        """Lanes of a vector of the widest dtype that is loaded or stored along `loop`: positions of
+        rows are none.
+        """
+        nodes = [each for each in self.ast.toposort() if each.op in (Ops.LOAD, Ops.STORE)]
+        values = [each.value if each.op is Ops.STORE else each for each in nodes]
+        moved = [value.dtype for each, value in zip(nodes, values) if loop in each.index.ranges]
+        return min(map(self.target.lanes_of, moved), default=1)
 
     def vectorize_results(self, loop: UOp, width: int, amount: int) -> None:
         """Vectors of results along the stored row: `amount` of them in an iteration, or others that
@@ -386,18 +408,20 @@ class Streamer(Pooler):
         if self.overlap_to(loop, width):
             self.move(OptOps.UPCAST, loop_order(self.ast)[position], 0)
 
-    def join_rows(self) -> None:
-        """Some rows in one iteration, or all of few, where no row has a loop: a loop takes as long
-        as a short row, conditions of several stand beside each other, and of all they are known.
+    def join_rows(self, outside: Collection[UOp]) -> None:
+        """Some rows in one iteration, or all of few: a loop takes as long as a short row,
+        conditions of several stand beside each other, and of all they are known. Rows with a loop
+        of their own, which is none of those `outside`, are joined where that is clearly better.
         """
-        rows = [axis for axis in self.outputs() if axis.extent.op is Ops.CONST][-1:]
+        rows = [axis for axis in self.outputs() if axis in outside and axis.extent.op is Ops.CONST]
         joined = [
             partial(self.overlap_to, axis, count)
-            for axis in rows
+            for axis in rows[-1:]
             for count in dict.fromkeys((FEW_ROWS, ROWS[0], min(axis.extent.arg, ROWS[0])))
             if 1 < count <= axis.extent.arg
         ]
-        choose(self, [lambda: None, *joined], share=1.0)
+        has_loop = not set(self.outputs()) <= set(outside)
+        choose(self, [lambda: None, *joined], share=CLEAR if has_loop else 1.0)
 
     def is_short_and_gated(self, loop: UOp, width: int) -> bool:
         """Whether slices of a row are made of different loads, and it is short enough to be

@@ -55,6 +55,7 @@ class Tiler(Shaper):
         if beside:
             step, reuse = min(step, beside.vectors * width), replace(reuse, overlapping=None)
         is_strided = self.is_strided(reuse)
+        is_branched = self.is_branched(reuse)
         is_far = is_strided or not self.is_near(reuse, reduction, step)
         # Operands that the rows move stay cached while each group of lanes passes over them.
         is_again = reuse.overlapping is None and self.nbytes_at_once(reduction, reuse.lanes) <= (
@@ -79,7 +80,7 @@ class Tiler(Shaper):
             padded = _PADDED if not is_gated else self.gated_rows(vectors)
             most = self.most_rows(vectors) if rows is None else rows
             unrolled = self.unroll_rows(reuse.rows, most, padded=padded, overlaps=overlaps)
-        least = self.least_uses(reuse, is_strided=is_strided)
+        least = self.least_uses(reuse, is_apart=is_strided or is_branched)
         if rows is None and unrolled * vectors < self.target.busy_accumulators:
             is_packed = is_copied and is_far and self.reused(reuse) >= least
             self.unroll_beside(unrolled * vectors, reuse.stages if is_packed else None)
@@ -132,6 +133,15 @@ class Tiler(Shaper):
             return False
         loads = loads_of(operand(self.ast, reuse.stages))
         return any(stride_of(load.index, reuse.lanes) not in (0, 1) for load in loads)
+
+    def is_branched(self, reuse: Reuse) -> bool:
+        """Whether elements of the operand that the lanes move are loaded one by one, as gates
+        differ between lanes and the target has no masks.
+        """
+        if reuse.stages is None or self.target.has_mask:
+            return False
+        loads = loads_of(operand(self.ast, reuse.stages))
+        return any(load.is_gated and reuse.lanes in load.gate.ranges for load in loads)
 
     def is_wide(self, reuse: Reuse, reduction: UOp) -> bool:
         """Whether four vectors by six rows are better than two by eight: an iteration of the
@@ -219,12 +229,12 @@ class Tiler(Shaper):
                 unrolled *= rows
         return unrolled
 
-    def least_uses(self, reuse: Reuse, *, is_strided: bool) -> int:
+    def least_uses(self, reuse: Reuse, *, is_apart: bool) -> int:
         """How often a copy of the operand that the lanes move must be used: several short axes of
-        rows are all there is to reuse it for; and where it lies apart, a tile of it is transposed
-        faster than its elements are loaded one by one.
+        rows are all there is to reuse it for; and where its elements are loaded one by one, a
+        copy does that once.
         """
-        if reuse.stages is None or len(reuse.rows) > 1 or is_strided:
+        if reuse.stages is None or len(reuse.rows) > 1 or is_apart:
             return 1
         is_given = self.given.issuperset(parameters_of(operand(self.ast, reuse.stages)))
         return 1 if is_given else 4

@@ -13,7 +13,14 @@ from collections.abc import Sequence
 from tilegrad.ir.op import Axis, Ops
 from tilegrad.ir.queries import bytes_of, loads_of, nodes_of, stride_of
 from tilegrad.ir.uop import UOp
-from tilegrad.optimize.facts import FEW_ROWS, ROWS, packed_bytes, padded_to, stores
+from tilegrad.optimize.facts import (
+    FEW_ROWS,
+    ROWS,
+    is_peeled,
+    packed_bytes,
+    padded_to,
+    stores,
+)
 from tilegrad.optimize.opt import OptOps, loop_order
 from tilegrad.optimize.shaper import Shaper
 
@@ -69,8 +76,11 @@ def _tiled(
     shaper: Shaper, row: UOp, splits: Sequence[tuple[UOp, OptOps]], count: int, amount: int
 ) -> UOp | None:
     """The kernel with `count` rows, and `amount` elements of each in every nest."""
-    is_whole = all(loop.extent.divisor % amount == 0 for loop, _ in splits)
-    if row.vmax < count or not (is_whole or shaper.target.has_mask):
+    is_known = shaper.target.has_mask or all(
+        loop.extent.divisor % amount == 0 or is_peeled(int(loop.vmax) + 1, amount)
+        for loop, _ in splits
+    )
+    if row.vmax < count or not is_known:
         return None
     before = shaper.ast
     is_legal = all(shaper.split_to(loop, op, amount, is_shared=False) for loop, op in splits)

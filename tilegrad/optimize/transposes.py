@@ -2,19 +2,23 @@
 
 Tiles of vectors along both axes are proposed, with sides of a whole vector and less, and orders of
 the loops over tiles; of these the model takes the best: a row of a tile is a fraction of a line of
-the cache and may lie on a page of its own, so the order decides how much is fetched again.
+the cache and may lie on a page of its own, so the order decides how much is fetched again. Several
+tiles are one iteration where that is worth their text.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 
 from tilegrad.ir.op import Ops
-from tilegrad.ir.queries import loads_of, stride_of
-from tilegrad.ir.uop import UOp
-from tilegrad.optimize.facts import padded_to, power_in
+from tilegrad.ir.queries import loads_of, memory_of, stride_of
+from tilegrad.ir.uop import UOp, element_of
+from tilegrad.optimize.choice import choose
+from tilegrad.optimize.facts import FEW_ROWS, padded_to, power_in
 from tilegrad.optimize.model import estimate
+from tilegrad.optimize.opt import OptOps
 from tilegrad.optimize.shaper import Shaper
 
 __all__ = ["transpose"]
@@ -47,6 +51,7 @@ def transpose(shaper: Shaper, loop: UOp, width: int) -> bool:
         if found is not None and found[0] < best[0]:
             best = found
     shaper.ast = best[1]
+    choose(shaper, [lambda: None, *_joined(shaper)], share=1.0)
     return True
 
 
@@ -93,6 +98,22 @@ def _orders(shaper: Shaper, loops: list[UOp], sides: Sides) -> Iterator[list[UOp
         order = [*(loop for loop in outer if loop is not last), last]
         if order != loops:
             yield order
+
+
+def _joined(shaper: Shaper) -> Iterator[Callable[[], object]]:
+    """Several tiles in an iteration, which share lines of the cache: all of a short loop, or
+    some.
+    """
+    nodes = [node for node in shaper.ast.toposort() if node.op in (Ops.LOAD, Ops.STORE)]
+    size = max(element_of(memory_of(node.src[0])).itemsize for node in nodes)
+    for loop in shaper.outputs():
+        steps = [abs(stride_of(node.index, loop) or 0) for node in nodes]
+        step = min((each for each in steps if each), default=1)
+        most = min(FEW_ROWS, shaper.target.line_bytes // (step * size))
+        is_short = loop.extent.op is Ops.CONST and 1 < loop.extent.arg <= most
+        count = loop.extent.arg if is_short else power_in(loop.extent, max(most, 1))
+        if count > 1:
+            yield partial(shaper.move, OptOps.UPCAST, loop, count)
 
 
 def _shaped(shaper: Shaper, order: list[UOp], sides: Sides) -> tuple[float, UOp] | None:

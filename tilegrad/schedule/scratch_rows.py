@@ -21,7 +21,7 @@ from tilegrad.ir.queries import bytes_of, iterations_of, loads_of, moved_loads, 
 from tilegrad.ir.rules import terms_of
 from tilegrad.ir.uop import UOp, toposort
 from tilegrad.schedule.block_rows import is_worth_slicing, slice_of_block
-from tilegrad.schedule.cost import WORTH_A_KERNEL, nbytes
+from tilegrad.schedule.cost import WORTH_A_KERNEL, elements, nbytes
 from tilegrad.schedule.online_reductions import longest_row, reduce_online
 from tilegrad.target import Target
 
@@ -113,7 +113,7 @@ def is_worth_materialising(
         return False
     if not _is_filled_contiguously(nodes):
         return False
-    saved = 2 * nbytes(value) * _byte_cycles(nbytes(value), target)
+    saved = 2 * nbytes(value) * _byte_cycles(nbytes(value), target) + _masked(value, target)
     row_bytes = _in_rows(element, reductions, axes, inlinable)
     for row in axes.outer:
         invariant = [_invariant_loads(reduction, row, target) for reduction in reductions]
@@ -175,6 +175,16 @@ def _second(target: Target) -> int:
 def _byte_cycles(nbytes: int, target: Target) -> float:
     """Cycles per byte of a value of `nbytes`, beyond those of one in the nearest cache."""
     return target.timing.byte[target.level_of(nbytes)] - target.timing.byte[0]
+
+
+def _masked(value: UOp, target: Target) -> float:
+    """Cycles to store `value` by rows that vectors do not divide, beyond those of whole vectors:
+    rows in scratch are padded.
+    """
+    length = value.shape[-1]
+    extent = length if isinstance(length, int) else int(length.vmax)
+    is_whole = not target.has_mask or extent % target.lanes_of(value.dtype) == 0
+    return 0.0 if is_whole else elements(value) / extent * (target.timing.masked_store - 1.0)
 
 
 def _in_rows(element: UOp, reductions: list[UOp], axes: ScratchAxes, inlinable: Set[int]) -> int:
