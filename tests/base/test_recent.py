@@ -121,7 +121,7 @@ BOUNDED = {
     "engine/run/memory.py _tables": "tables of modules, whose entries are as _leaves",
     "engine/run/memory.py _stale": "as _leaves",
     "engine/search/kernel_search.py _files": "values of BEAM_FILE",
-    "engine/realize/slice_offsets.py _seen": "_MOST",
+    "engine/realize/changing_numbers.py _seen": "_MOST_OFFSETS",
     "engine/run/memory.py _writers": "threads that have written to tensors",
     "grad/regions.py _marks": "weak: the marks that are alive",
     "grad/regions.py _regions": "weak: the nodes that are alive",

@@ -35,8 +35,8 @@ from tilegrad.ir.args import TileMap
 from tilegrad.ir.op import Axis, Ops
 from tilegrad.ir.text import dump, parse_program
 from tilegrad.ir.uop import UOp
+from tilegrad.lower.filling_lanes import find_boxes
 from tilegrad.lower.lower import lower
-from tilegrad.lower.tile_copies import find_boxes
 from tilegrad.render.tile_maps import maps_of
 from tilegrad.tools.gpu_report import count
 

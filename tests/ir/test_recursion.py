@@ -118,7 +118,7 @@ BOUNDED = {
     "lower/accumulators.py": {"reduce_to_accumulator": KERNEL},
     "lower/skip.py": {"_bounds": KERNEL},
     "lower/skip_products.py": {"_is_closed": KERNEL},
-    "lower/shuffled_loads.py": dict.fromkeys(
+    "lower/lane_accesses.py": dict.fromkeys(
         ["_lane_of", "_load_open", "load_and_shuffle"], KERNEL
     ),
     "render/llvm_lines.py": dict.fromkeys(["constant_of", "mangled"], "a vector's scalar"),

@@ -120,7 +120,7 @@ def test_what_other_nodes_read_on_the_way_is_waited_for() -> None:
 
 
 def test_the_pass_comes_before_sums_are_split() -> None:
-    names = [name for name, _ in PASSES]
+    names = [step.name for step in PASSES]
     assert names.index("lower.unroll_tiles") < names.index("lower.units_behind")
     assert names.index("lower.units_behind") < names.index("lower.levels")
 

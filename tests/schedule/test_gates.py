@@ -10,7 +10,7 @@ from tilegrad.base.dtype import dtypes
 from tilegrad.ir.op import Ops
 from tilegrad.ir.rules.terms import conjuncts
 from tilegrad.ir.uop import UOp
-from tilegrad.schedule.gates import shorten_gates
+from tilegrad.schedule.finish import shorten_gates
 
 ROWS, SIZE = 6, 7
 

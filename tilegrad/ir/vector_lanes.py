@@ -134,7 +134,7 @@ def span_of(index: UOp, axis: UOp, count: int) -> int | None:
 
 
 def is_transposed(index: UOp, axis: UOp) -> bool:
-    """Whether a transpose (lower.transpose_stores) makes vector stores of lanes that are apart in
+    """Whether a transpose (lower.transpose_accesses) makes vector stores of lanes that are apart in
     memory: another unrolled axis is contiguous, or groups of lanes are.
     """
     for other in index.ranges:

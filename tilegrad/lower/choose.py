@@ -21,8 +21,6 @@ def choose_loads(ast: UOp, target: Target) -> UOp:
     """before   WHERE(y < 2, LOAD(a, 9 - y*4 + l, 0, y < 2), LOAD(a, y*4 + l, 0, not y < 2))
     after    LOAD(a, WHERE(y < 2, 9 - y*4, y*4) + l)         l: unrolled
     """
-    if not target.has_vectors:
-        return ast
     return rebuilt(ast, _one_of, (Ops.WHERE,))
 
 

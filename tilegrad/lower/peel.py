@@ -37,8 +37,6 @@ def peel(program: Sequence[UOp], target: Target) -> list[UOp]:
     before them.
     """
     program = list(program)
-    if not target.has_mask:
-        return program
     number = next_number(program)
     position = 0
     while position < len(program):

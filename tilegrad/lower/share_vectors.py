@@ -2,7 +2,7 @@
 
 The columns of a filter window with a stride of two are the even elements of some vectors, and the
 odd ones of nearly the same vectors, one element further. Each column alone loads its span from its
-first element to its last (lower.shuffled_loads). Together they read one run of memory without gaps,
+first element to its last (lower.lane_accesses). Together they read one run of memory without gaps,
 so all of them are taken out of the vectors that cover this run side by side.
 """
 
@@ -30,8 +30,6 @@ def share_vectors(ast: UOp, target: Target) -> UOp:
     after    LOAD(a, i)[0, 2, 3, 3], LOAD(a, i + 4)[0, 0, 0, 2];
              LOAD(a, i)[1, 3, 3, 3], LOAD(a, i + 4)[0, 0, 1, 3]
     """
-    if not target.has_vectors:
-        return ast
     nodes = ast.toposort()
     vectors = [node for node in nodes if node.op is Ops.LOAD and node.dtype.lanes > 1]
     if len(vectors) < 3:

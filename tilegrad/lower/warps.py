@@ -48,8 +48,6 @@ def use_warps(ast: UOp, target: Target) -> UOp:
              y = x + SHUFFLE(x, 16), and so on for 8, 4, 2, 1                            k: 0..8
     """
     warp = target.shuffle_lanes
-    if not warp:
-        return ast
     nodes = ast.toposort()
     innermost = _innermost(ast, nodes, warp)
     if innermost is None:

@@ -1,5 +1,5 @@
 """SLICE: the lanes of a block share each slice of some rows, which a softmax between two products
-leaves in scratch (schedule.block_rows).
+leaves in scratch (schedule.scratch_rows).
 
 A few neighbouring lanes have a row, and each lane every few elements of its slice, in registers:
 results of the first product, and values computed from them. The lanes exchange the slice's largest

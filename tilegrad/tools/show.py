@@ -43,7 +43,7 @@ from tilegrad.target import Target
 
 __all__ = ["GRAPH_STATES", "STATES", "TracedKernel", "replay", "run_recorded", "run_scheduled"]
 
-_LOWER = tuple(name for name, _ in PASSES)
+_LOWER = tuple(step.name for step in PASSES)
 _OF_GRAPHS = _LOWER[: _LOWER.index("lower.linearize")]
 STATES = ("optimize", *_LOWER, "render", "assembly")
 GRAPH_STATES = tuple(name for name, _ in (*graph_passes.PASSES, *STEPS))

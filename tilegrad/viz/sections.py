@@ -27,7 +27,8 @@ __all__ = ["Row", "Section", "in_package", "sections_of"]
 
 _PACKAGE = Path(__file__).parents[1]
 # The function or rules of a pass, by its name.
-_HOMES: dict[str, Any] = dict([*GRAPHS, *STEPS, *FINISHING, *LOWERING])
+_HOMES: dict[str, Any] = dict([*GRAPHS, *STEPS, *FINISHING])
+_HOMES |= {step.name: step.apply for step in LOWERING}
 _HOMES["schedule.index"] = KernelItems.add_kernel
 
 

@@ -327,8 +327,8 @@ MUTANTS: dict[str, Mutant] = {
     "R6.6": Mutant(
         "four loads beside each other stay four",
         "tilegrad/lower/lower.py",
-        '    ("lower.join_accesses", join_accesses),\n',
-        '    ("lower.join_accesses", lambda ast, target: ast),\n',
+        '    ListedPass("lower.join_accesses", join_accesses, ',
+        '    ListedPass("lower.join_accesses", lambda ast, target: ast, ',
     ),
     "R6.7": Mutant(
         "only NOOPT=1 has Opts",
@@ -369,8 +369,8 @@ MUTANTS: dict[str, Mutant] = {
     "R7.6": Mutant(
         "loads and stores of neighbours stay apart",
         "tilegrad/lower/lower.py",
-        '("lower.join_accesses", join_accesses)',
-        '("lower.join_accesses", lambda ast, target: ast)',
+        '"lower.join_accesses", join_accesses,',
+        '"lower.join_accesses", lambda ast, target: ast,',
     ),
     "R7.7": Mutant(
         "writing out copies what does not depend on the axis",

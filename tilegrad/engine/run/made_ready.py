@@ -15,7 +15,7 @@ from tilegrad.device.backend import Backend
 from tilegrad.device.registry import Device
 from tilegrad.engine.plans.plan import Plan
 from tilegrad.engine.run.ready import Load, Ready, is_copy
-from tilegrad.engine.run.unrolled import MOST_LAUNCHES, launches_of, lengths_of_loops
+from tilegrad.engine.run.ready_launches import MOST_LAUNCHES, launches_of, lengths_of_loops
 from tilegrad.ir.lengths import Terms, value_of
 from tilegrad.runtime.buffer import Buffer
 

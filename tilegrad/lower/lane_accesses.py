@@ -1,22 +1,18 @@
-"""Loads whose lanes are close together: a load of the span and a shuffle.
-
-A stride of two (every other pixel) and a division by two (the gradient of pooling) are of this
-kind. All memory between the first and the last element is in the buffer, so an ungated span may be
-loaded whole; with gates, an element is loaded where a lane that needs it may.
-"""
+"""Loads whose lanes are close together: a load of the span and a shuffle."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from tilegrad.base.dtype import dtypes
-from tilegrad.ir.op import Ops
+from tilegrad.ir.op import UNROLLED, Ops
+from tilegrad.ir.queries import stride_of
 from tilegrad.ir.rules import distance_between, simplify
 from tilegrad.ir.uop import UOp
-from tilegrad.ir.vector_lanes import MOST_LOADS
+from tilegrad.ir.vector_lanes import LEAST_ROWS, MOST_LOADS, is_transposed
 from tilegrad.target import Target
 
-__all__ = ["load_and_shuffle"]
+__all__ = ["load_and_shuffle", "scattered"]
 
 
 def load_and_shuffle(
@@ -27,6 +23,10 @@ def load_and_shuffle(
 
     before   LOAD(a, i*8 + u//2)                         u: lane 0..16
     after    GEP(LOAD(a, i*8) : float.vec(8), (0, 0, 1, 1, ...))
+
+    A stride of two (every other pixel) and a division by two (the gradient of pooling) are of this
+    kind. All memory between the first and the last element is in the buffer, so an ungated span may
+    be loaded whole; with gates, an element is loaded where a lane that needs it may.
     """
     pointer, *gated = src
     is_open = _known_lanes(gated[1]) if gated else None
@@ -140,3 +140,51 @@ def _pick(vector: UOp, lanes: Sequence[int]) -> UOp:
 
 def _flags(values: Sequence[bool]) -> UOp:
     return UOp.stack([UOp.const(dtypes.bool, value) for value in values])
+
+
+# Bytes of the elements that machines scatter. Fewer lanes than this are stored one by one.
+_SIZES = (4, 8)
+_LEAST_LANES = 8
+
+
+def scattered(
+    store: UOp, src: tuple[UOp, UOp], lane: UOp, width: int, target: Target
+) -> UOp | None:
+    """The store of the vector `src[1]` to `src[0]`, one element for each value of `lane`; None
+    where lanes are stored one by one.
+
+    before   STORE(a, i + l*9, x)                         l: the lane
+    after    STORE(a, (i, i, ...) + (0, 9, ...), x)       x: a vector
+
+    Neither the lanes nor the rows of such a tile are neighbours in memory, so the vector is one
+    store at a vector of indices, on machines that have such an instruction.
+
+    It is one node for all passes that follow, and for the compiler, in place of three for each
+    lane.
+    """
+    if not target.has_scatter or store.is_gated or store.arg is not None:
+        return None
+    index, value = store.src[1:3]
+    if value.dtype.itemsize not in _SIZES or width < _LEAST_LANES:
+        return None
+    step = stride_of(index, lane)
+    if not step or is_transposed(index, lane) or _run_beside(index, lane) >= LEAST_ROWS:
+        return None
+    first = simplify(index, {lane: UOp.const(dtypes.index, 0)})
+    steps = UOp.stack(UOp.const(dtypes.index, step * number) for number in range(width))
+    return src[0].store(first.broadcast(width) + steps, src[1])
+
+
+def _run_beside(index: UOp, lane: UOp) -> int:
+    """How many consecutive elements the other unrolled axes access together: a transpose makes
+    vectors of them.
+    """
+    others = [
+        (stride_of(index, axis), axis.extent.arg)
+        for axis in index.ranges
+        if axis is not lane and axis.axis in UNROLLED and axis.extent.op is Ops.CONST
+    ]
+    run = 1
+    for step, rows in sorted((step, rows) for step, rows in others if step):
+        run *= rows if step == run else 1
+    return run

@@ -1,11 +1,5 @@
-"""Scalar stores of a register tile become vector stores of the transposed tile.
-
-The lanes of a register tile may be far apart in memory while its rows are contiguous: channels as
-lanes, pixels as rows. Element by element, storing such a tile would cost as much as a short
-reduction. After a transpose in registers, the elements of each lane are one vector. Where the
-elements of one lane end where those of the next begin, as in a panel of pairs, all of them are
-whole vectors.
-"""
+"""Transposes in registers: scalar stores of a register tile become vector stores of the transposed
+tile, and gathered vectors become vector loads along the other axis."""
 
 from __future__ import annotations
 
@@ -21,12 +15,146 @@ from tilegrad.ir.uop import UOp
 from tilegrad.ir.vector_lanes import LEAST_ROWS
 from tilegrad.target import Target
 
-__all__ = ["transpose_stores"]
+__all__ = ["transpose_loads", "transpose_stores"]
+
+# (pointer, the terms of the indices, the offset of each lane from the first, the alternative and
+# the gate of each lane, the dtype)
+_RowKey = tuple[
+    UOp, frozenset[tuple[UOp, int]], tuple[int, ...], tuple[tuple[UOp, ...], ...], DType
+]
+
+
+def transpose_loads(ast: UOp, target: Target) -> UOp:
+    """before   VECTORIZE(LOAD(a, i*8 + r), LOAD(a, i*8 + 99 + r), ...)      for all rows r
+    after    unzipped LOAD(a, i*8) : vec(8), LOAD(a, i*8 + 99) : vec(8), ...
+
+    The reverse of `transpose_stores`: an operand of a register tile's epilogue (a residual, a
+    bias for each element) may have the layout of the stored tile, contiguous along its rows.
+    Element by element, gathering the lanes of each row would cost as much as a short reduction. So
+    each lane loads its rows as one vector, and the vectors are transposed in registers. Lanes may
+    be padding, as those of a packed copy whose channels are no whole vectors: then each vector has
+    the gate of its lane.
+    """
+    groups: dict[_RowKey, dict[int, UOp]] = {}
+    for node in ast.toposort():
+        if node.op is Ops.VECTORIZE and (found := _row(node, target)) is not None:
+            groups.setdefault(found[0], {})[found[1]] = node
+    new: dict[UOp, UOp] = {}
+    for rows in groups.values():
+        for run in _row_runs(rows):
+            for chunk in _row_chunks(run, rows[run[0]].dtype.lanes):
+                new |= _transposed_rows([rows[offset] for offset in chunk])
+    return ast.substitute(new)
+
+
+def _row(node: UOp, target: Target) -> tuple[_RowKey, int] | None:
+    """The key that the rows of a tile share, and the constant offset of this row; None for a vector
+    that is no gathered row.
+    """
+    if node.dtype.lanes.bit_count() != 1:
+        return None
+    first = node.src[0]
+    if first.op is not Ops.LOAD or first.dtype is dtypes.bool or first.src[0].op is Ops.AFTER:
+        return None
+    pointer = first.src[0]
+    offsets: list[int] = []
+    factors: frozenset[tuple[UOp, int]] | None = None
+    for load in node.src:
+        if load.op is not Ops.LOAD or load.src[0] is not pointer:
+            return None
+        if load.is_gated and not target.has_mask:
+            return None
+        terms = terms_of(load.index)
+        if terms is None or (offsets and frozenset(terms[0].items()) != factors):
+            return None
+        factors = frozenset(terms[0].items())
+        offsets.append(terms[1])
+    if factors is None or len(set(offsets)) < len(offsets):
+        # One element for several lanes is one load already.
+        return None
+    apart = tuple(offset - offsets[0] for offset in offsets)
+    gates = tuple(load.src[2:] if load.is_gated else () for load in node.src)
+    return (pointer, factors, apart, gates, node.dtype), offsets[0]
+
+
+def _row_runs(rows: dict[int, UOp]) -> Iterator[list[int]]:
+    """Runs of consecutive offsets."""
+    run: list[int] = []
+    for offset in sorted(rows):
+        if run and offset != run[-1] + 1:
+            yield run
+            run = []
+        run.append(offset)
+    yield run
+
+
+def _row_chunks(run: list[int], lanes: int) -> Iterator[list[int]]:
+    """Chunks of a run that are one vector a lane; the last two may overlap to avoid a mask."""
+    count = min(1 << (len(run).bit_length() - 1), lanes)
+    if count < LEAST_ROWS:
+        return
+    for first in range(0, len(run) - count + 1, count):
+        yield run[first : first + count]
+    if len(run) % count:
+        yield run[-count:]
+
+
+def _transposed_rows(rows: Sequence[UOp]) -> dict[UOp, UOp]:
+    """The rows of a tile, each by the vector that replaces it."""
+    dtype = rows[0].dtype
+    count = len(rows)
+    loads = [
+        load.replace(
+            dtype=load.dtype.vec(count),
+            src=(*load.src[:2], *(each.broadcast(count) for each in load.src[2:])),
+        )
+        for load in rows[0].src
+    ]
+    together = dtype.lanes // count
+    vectors = [
+        _joined(loads[number : number + together], dtype)
+        for number in range(0, len(loads), together)
+    ]
+    for _ in range(count.bit_length() - 1):
+        pairs = list(zip(vectors[::2], vectors[1::2], strict=True))
+        vectors = [_unzipped(a, b, side) for side in range(2) for a, b in pairs]
+    return dict(zip(rows, vectors, strict=True))
+
+
+def _joined(vectors: Sequence[UOp], dtype: DType) -> UOp:
+    """The concatenation of short vectors."""
+    count = vectors[0].dtype.lanes
+    total = _spread(vectors[-1], dtype)
+    for number, vector in reversed(list(enumerate(vectors[:-1]))):
+        is_before = UOp.stack(
+            UOp.const(dtypes.bool, lane < (number + 1) * count) for lane in range(dtype.lanes)
+        )
+        total = is_before.where(_spread(vector, dtype), total)
+    return total
+
+
+def _spread(vector: UOp, dtype: DType) -> UOp:
+    """A short vector repeated."""
+    count = vector.dtype.lanes
+    return (
+        vector
+        if count == dtype.lanes
+        else vector.gep(*(lane % count for lane in range(dtype.lanes)))
+    )
+
+
+def _unzipped(a: UOp, b: UOp, side: int) -> UOp:
+    """Every second lane of both, from the first or the second on."""
+    lanes = a.dtype.lanes
+    picks = [(2 * lane + side) % lanes for lane in range(lanes)]
+    is_first = UOp.stack(UOp.const(dtypes.bool, lane < lanes // 2) for lane in range(lanes))
+    return is_first.where(a.gep(*picks), b.gep(*picks))
+
 
 # (pointer, the terms of its index, the dtype of the vectors, the op that combines them with memory)
-Key = tuple[UOp, frozenset[tuple[UOp, int]], DType, Ops | None]
+_ElementKey = tuple[UOp, frozenset[tuple[UOp, int]], DType, Ops | None]
 # The lanes of each vector: the constant term of the index of its store, and the store.
-Rows = dict[UOp, dict[int, tuple[int, UOp]]]
+_Rows = dict[UOp, dict[int, tuple[int, UOp]]]
 
 
 def transpose_stores(ast: UOp, target: Target) -> UOp:
@@ -35,10 +163,14 @@ def transpose_stores(ast: UOp, target: Target) -> UOp:
 
     Lanes that are consecutive in memory, as are the pairs of a panel, stay together. Where lanes
     have gates, those of padding, a vector has the gate of its lane.
+
+    The lanes of a register tile may be far apart in memory while its rows are contiguous: channels
+    as lanes, pixels as rows. Element by element, storing such a tile would cost as much as a short
+    reduction. After a transpose in registers, the elements of each lane are one vector. Where the
+    elements of one lane end where those of the next begin, as in a panel of pairs, all of them are
+    whole vectors.
     """
-    if not target.has_vectors:
-        return ast
-    groups: dict[Key, Rows] = {}
+    groups: dict[_ElementKey, _Rows] = {}
     for node in ast.toposort():
         if node.op is Ops.STORE and (found := _element(node, target)) is not None:
             key, offset = found
@@ -51,14 +183,14 @@ def transpose_stores(ast: UOp, target: Target) -> UOp:
                 new |= _interleaved(run, rows)
                 continue
             for chunk in _cut(run, dtype.lanes, size, target):
-                new |= _transposed(chunk, size, rows)
+                new |= _transposed_stores(chunk, size, rows)
     # A tile may be computed from memory that another tile's stores fill.
     while not new.keys().isdisjoint(ast.toposort()):
         ast = _with_stores(ast, new)
     return ast
 
 
-def _element(node: UOp, target: Target) -> tuple[Key, int] | None:
+def _element(node: UOp, target: Target) -> tuple[_ElementKey, int] | None:
     """The key that the stores of a tile share, and the constant term of this store's index; None
     for a store of anything but one lane of a vector.
     """
@@ -81,7 +213,7 @@ def _element(node: UOp, target: Target) -> tuple[Key, int] | None:
     return key, found[1]
 
 
-def _runs(rows: Rows, lanes: int) -> Iterator[tuple[list[UOp], int]]:
+def _runs(rows: _Rows, lanes: int) -> Iterator[tuple[list[UOp], int]]:
     """Runs of vectors in which each group of lanes is stored right after that of the vector before
     it; and the size of the groups.
     """
@@ -131,11 +263,11 @@ def _cut(run: Sequence[UOp], lanes: int, size: int, target: Target) -> Iterator[
         run = run[count:]
 
 
-def _has_gates(run: Sequence[UOp], rows: Rows) -> bool:
+def _has_gates(run: Sequence[UOp], rows: _Rows) -> bool:
     return any(store.is_gated for vector in run for _, store in rows[vector].values())
 
 
-def _is_dense(run: Sequence[UOp], rows: Rows, lanes: int) -> bool:
+def _is_dense(run: Sequence[UOp], rows: _Rows, lanes: int) -> bool:
     """Whether the rows of a lane end where those of the next begin."""
     count = len(run)
     if count < 2 or count > lanes or count.bit_count() != 1 or lanes.bit_count() != 1:
@@ -144,7 +276,7 @@ def _is_dense(run: Sequence[UOp], rows: Rows, lanes: int) -> bool:
     return all(first[lane][0] == first[0][0] + lane * count for lane in range(lanes))
 
 
-def _interleaved(run: Sequence[UOp], rows: Rows) -> dict[UOp, UOp]:
+def _interleaved(run: Sequence[UOp], rows: _Rows) -> dict[UOp, UOp]:
     """The stores of whole vectors of a dense tile, by the scalar stores they replace."""
     lanes, count = run[0].dtype.lanes, len(run)
     vectors = _zipped_all(run)
@@ -176,7 +308,7 @@ def _zipped_all(vectors: Sequence[UOp], size: int = 1) -> list[UOp]:
     return list(vectors)
 
 
-def _transposed(chunk: Sequence[UOp], size: int, rows: Rows) -> dict[UOp, UOp]:
+def _transposed_stores(chunk: Sequence[UOp], size: int, rows: _Rows) -> dict[UOp, UOp]:
     """The vector stores of the rows `chunk`, by the scalar stores they replace."""
     lanes = chunk[0].dtype.lanes
     stores = [
