@@ -8,6 +8,7 @@ from collections.abc import Collection, Sequence
 from tilegrad.ir.op import Axis, Ops
 from tilegrad.ir.queries import iterations_of, loads_of, stores_of
 from tilegrad.ir.uop import UOp
+from tilegrad.optimize.opt import StageOperand
 from tilegrad.optimize.overlap import dimensions
 from tilegrad.optimize.stage import operand_of
 
@@ -79,7 +80,7 @@ def is_known(loop: UOp) -> bool:
     return loop.extent.op is Ops.CONST or loop.vmax >= LONG
 
 
-def operand(ast: UOp, name: int) -> UOp:
+def operand(ast: UOp, name: StageOperand) -> UOp:
     found = operand_of(ast, name)
     assert found is not None
     return found

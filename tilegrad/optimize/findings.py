@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tilegrad.base.errors import DataError
-from tilegrad.optimize.opt import Opt, OptOps
+from tilegrad.optimize.opt import Opt, OptOps, ReduceOperand, Side
 from tilegrad.optimize.search import Opts
 
 __all__ = ["Finding", "line_of", "parse_findings", "parse_opts"]
@@ -70,12 +70,25 @@ def _opt(node: ast.expr) -> Opt:
         if keyword.arg == "op" and isinstance(value, ast.Attribute):
             fields["op"] = OptOps[value.attr]
         elif keyword.arg in ("axis", "arg"):
-            fields[keyword.arg] = ast.literal_eval(value)
+            fields[keyword.arg] = _argument(value)
         else:
             raise ValueError(f"{keyword.arg} is no field of an Opt")
     if node.func.id != "Opt" or "op" not in fields:
         raise ValueError(f"{node.func.id} is no Opt")
     return Opt(**fields)
+
+
+def _argument(node: ast.expr) -> Any:
+    """An axis, an amount, or an argument of STAGE."""
+    if isinstance(node, ast.Tuple):
+        return tuple(map(_argument, node.elts))
+    if isinstance(node, ast.Call) and ast.unparse(node.func) == "ReduceOperand":
+        (side,) = node.args
+        if not isinstance(side, ast.Attribute):
+            raise ValueError(f"{ast.unparse(side)} is no side of a reduction")
+        more = {str(each.arg): ast.literal_eval(each.value) for each in node.keywords}
+        return ReduceOperand(Side[side.attr], **more)
+    return ast.literal_eval(node)
 
 
 def parse_findings(lines: Iterable[str]) -> dict[str, Finding]:

@@ -16,7 +16,7 @@ from tilegrad.ir.rules import terms_of
 from tilegrad.ir.uop import UOp, prod
 from tilegrad.optimize.dots import Dot, find_dots, narrow
 from tilegrad.optimize.heuristic_tiles import Tiler
-from tilegrad.optimize.opt import Opt, OptOps, axes_of, loop_order
+from tilegrad.optimize.opt import Opt, OptOps, ReduceOperand, Side, axes_of, loop_order
 from tilegrad.optimize.overlap import Dimension, dimensions, join
 from tilegrad.target import MatrixUnit
 
@@ -109,15 +109,15 @@ class _DotTile:
         """The axis that was made last."""
         return [loop for loop in axes_of(self.shaper.ast) if loop.axis is kind][-1]
 
-    def side(self, unrolled: UOp, *, has_lanes: bool) -> tuple[int, UOp] | None:
-        """The factor that depends on the lanes, or the other one: its number for STAGE, and its
+    def side(self, unrolled: UOp, *, has_lanes: bool) -> tuple[ReduceOperand, UOp] | None:
+        """The factor that depends on the lanes, or the other one: its name for STAGE, and its
         value before a cast.
         """
         dots = find_dots(self.shaper.ast, self.unit)
         sides = dots[0].reduction.src[0].src if dots else ()
-        for position, side in enumerate(sides):
+        for name, side in zip(Side, sides):
             if (unrolled in side.ranges) is has_lanes:
-                return -3 - position, narrow(side)
+                return ReduceOperand(name, is_cast=False), narrow(side)
         return None
 
     def output_loops_of(self, value: UOp) -> list[UOp]:
@@ -193,7 +193,7 @@ class _DotTile:
         ]
         return trips_of(ranges) * value.dtype.itemsize
 
-    def copy_rows(self, name: int, value: UOp, own: UOp, loop: UOp, count: int) -> None:
+    def copy_rows(self, name: ReduceOperand, value: UOp, own: UOp, loop: UOp, count: int) -> None:
         """Copies of `count` iterations of `loop`, outside of all loops that use them."""
         shaper = self.shaper
         before = shaper.ast
@@ -203,11 +203,11 @@ class _DotTile:
         if not self.copy(name, value, own, loop_order(shaper.ast)[0]):
             shaper.ast = before
 
-    def side_named(self, name: int) -> UOp | None:
+    def side_named(self, name: ReduceOperand) -> UOp | None:
         dots = find_dots(self.shaper.ast, self.unit)
-        return narrow(dots[0].reduction.src[0].src[-3 - name]) if dots else None
+        return narrow(dots[0].reduction.src[0].src[name.side.value]) if dots else None
 
-    def copy(self, name: int, value: UOp, own: UOp, loop: UOp | None) -> bool:
+    def copy(self, name: ReduceOperand, value: UOp, own: UOp, loop: UOp | None) -> bool:
         """Stage `value` inside `loop`; where memory goes on along the reduce axis, so does the
         copy.
         """

@@ -16,7 +16,7 @@ from tilegrad.ir.op import Axis, Ops
 from tilegrad.ir.queries import stride_of, trips_of
 from tilegrad.ir.uop import UOp, prod
 from tilegrad.optimize.block_shaper import BlockShaper
-from tilegrad.optimize.opt import OptOps, axes_of, loop_order
+from tilegrad.optimize.opt import OptOps, ReduceOperand, Side, axes_of, loop_order
 from tilegrad.optimize.stage import operand_of
 from tilegrad.target import TILES
 
@@ -96,7 +96,7 @@ class ProductShaper(BlockShaper):
 
     def _mergeable(self, reduction: UOp) -> tuple[int, int] | None:
         """Positions of an axis and of the one inside it."""
-        operands = [operand_of(self.ast, name, is_rounded=True) for name in (-1, -2)]
+        operands = [operand_of(self.ast, ReduceOperand(side), is_rounded=True) for side in Side]
         if reduction.arg is not Ops.ADD or any(side is None for side in operands):
             return None
         axes, index = axes_of(self.ast), self.store().src[1]
@@ -119,7 +119,7 @@ class ProductShaper(BlockShaper):
         """
         if reduction.arg is not Ops.ADD or reduction.src[0].op is not Ops.MUL:
             return None
-        left, right = (operand_of(self.ast, name) for name in (-1, -2))
+        left, right = (operand_of(self.ast, ReduceOperand(side)) for side in Side)
         if left is None or right is None:
             return None
         index = self.store().src[1]
@@ -193,8 +193,8 @@ class ProductShaper(BlockShaper):
         loops = loop_order(self.ast)
         outer = loops[loops.index(chunk) - 1]
         return all(
-            self.apply(OptOps.STAGE, outer, (operand, (1, 0), VECTOR // itemsize))
-            for operand in (-1, -2)
+            self.apply(OptOps.STAGE, outer, (ReduceOperand(side), (1, 0), VECTOR // itemsize))
+            for side in Side
         )
 
     def _share(self, side: UOp, tile: _ProductTile, vector: int) -> None:

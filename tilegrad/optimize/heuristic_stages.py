@@ -29,7 +29,7 @@ from tilegrad.optimize.facts import (
     stores,
 )
 from tilegrad.optimize.heuristic_tiles import Tiler
-from tilegrad.optimize.opt import OptOps
+from tilegrad.optimize.opt import OptOps, Side
 from tilegrad.optimize.reuse import Reuse, find_reuse
 from tilegrad.optimize.stage import name_of_side
 
@@ -185,16 +185,14 @@ class StageShaper(Tiler):
         slices = slice_loop(self.ast)
         if slices is not None:
             outside.append(slices)
-        sides = [(axis, position) for axis in axes for position in (0, 1)]
-        for axis, position in sides:
+        sides = [(axis, side) for axis in axes for side in Side]
+        for axis, name in sides:
             reduction = self.reduction_over(axis)
             if len(reduction.src[0].src) != 2:
                 continue
-            side = reduction.src[0].src[position]
+            side = reduction.src[0].src[name.value]
             if not side.ranges & unrolled:
                 around = [loop for loop in outside if loop in side.ranges]
-                self.stage(
-                    name_of_side(self.ast, reduction, position), around[-1] if around else None
-                )
+                self.stage(name_of_side(self.ast, reduction, name), around[-1] if around else None)
             elif side.op is not Ops.LOAD or side.is_gated:
-                self.stage(name_of_side(self.ast, reduction, position), row)
+                self.stage(name_of_side(self.ast, reduction, name), row)

@@ -21,7 +21,7 @@ from tilegrad.optimize.facts import (
     stores,
 )
 from tilegrad.optimize.filter_window import find_beside, find_filter_window
-from tilegrad.optimize.opt import OptOps, axes_of, loop_order
+from tilegrad.optimize.opt import OptOps, StageOperand, axes_of, loop_order
 from tilegrad.optimize.overlap import dimensions
 from tilegrad.optimize.reuse import Reuse
 from tilegrad.optimize.shaper import Shaper
@@ -158,7 +158,7 @@ class Tiler(Shaper):
         all that the reduce reads, but for loops that take it to other memory, fits half the second
         cache, and where the last vector is cut short, there are two to a row: loads are few.
         """
-        if reuse.overlapping is not None or reuse.stages is None or reuse.stages < 0:
+        if reuse.overlapping is not None or not isinstance(reuse.stages, int):
             return False
         width, extent = self.target.lanes_of(reduction.dtype), reuse.lanes.vmax + 1
         is_gated = len(operand(self.ast, reuse.stages).src) > 2
@@ -229,7 +229,7 @@ class Tiler(Shaper):
         is_given = self.given.issuperset(parameters_of(operand(self.ast, reuse.stages)))
         return 1 if is_given else 4
 
-    def unroll_beside(self, vectors: int, stages: int | None) -> None:
+    def unroll_beside(self, vectors: int, stages: StageOperand | None) -> None:
         """Unroll some of another axis, whether or not its iterations share what they read, where a
         tile has fewer vectors than the reduction needs to hide its latency; the axes of a packed
         operand stay, as unrolling would separate its lanes.
@@ -245,9 +245,9 @@ class Tiler(Shaper):
     def panel_limit(self) -> int:
         return int(self.target.cache_bytes[1] * _PANEL)
 
-    def packed_bytes(self, slot: int) -> int:
+    def packed_bytes(self, name: StageOperand) -> int:
         """The size of a copy of an operand as a whole."""
-        return packed_bytes(operand(self.ast, slot), [])
+        return packed_bytes(operand(self.ast, name), [])
 
     def reused(self, reuse: Reuse) -> int:
         """How often each element that the lanes move is used."""
@@ -256,14 +256,14 @@ class Tiler(Shaper):
         moved = operand(self.ast, reuse.stages).ranges
         return trips_of(loop for loop in self.outputs() if loop not in moved)
 
-    def pack(self, slot: int, panel: int, least: int, *, is_whole: bool) -> None:
+    def pack(self, name: StageOperand, panel: int, least: int, *, is_whole: bool) -> None:
         """Copy the operand that the lanes move to scratch, once per group of lanes, so that all
         rows pass over it there, if it is used `least` times; a panel too large for the caches is
         tiled along the reduce axis. A small operand is copied as a whole if `is_whole`: all rows
         then pass once.
         """
         limit = self.panel_limit()
-        moved = operand(self.ast, slot).ranges
+        moved = operand(self.ast, name).ranges
         outputs = self.outputs()
         reused = trips_of(loop for loop in outputs if loop not in moved)
         if reused < least:
@@ -274,7 +274,7 @@ class Tiler(Shaper):
             if outer is None:
                 return
         loops = [loop for loop in outputs if loop in moved]
-        load = operand(self.ast, slot)
+        load = operand(self.ast, name)
         if is_whole and outer is None and packed_bytes(load, []) <= limit // 2:
             loops = []
         elif packed_bytes(load, loops[:1]) <= limit:
@@ -282,7 +282,7 @@ class Tiler(Shaper):
         if loops:
             self.put_first(loops)
             outer = self.group_panels(loops, panel, limit) if is_whole else loops[-1]
-        if not self.stage(slot, outer):
+        if not self.stage(name, outer):
             self.ast = before
 
     def group_panels(self, loops: list[UOp], panel: int, limit: int) -> UOp:
@@ -311,31 +311,31 @@ class Tiler(Shaper):
             self.move(OptOps.SWAP, inner, axes_of(self.ast).index(there))
         return next(reversed(around), outer)
 
-    def stage_slice(self, slot: int, *, is_whole: bool = False) -> None:
+    def stage_slice(self, name: StageOperand, *, is_whole: bool = False) -> None:
         """Copy the slice of a padded operand that some output elements need to scratch, where no
         gate is left and neighbours that share elements find them once. With `is_whole`, an operand
         that fits is copied as a whole: results are then made in their order in memory.
         """
         before = self.ast
-        if not self.stage(slot, self.put_slice_outside(slot, is_whole=is_whole)):
+        if not self.stage(name, self.put_slice_outside(name, is_whole=is_whole)):
             self.ast = before
 
-    def loop_over_slice(self, slot: int) -> None:
+    def loop_over_slice(self, name: StageOperand) -> None:
         """Run all loops that use a slice of a padded operand over it while the second cache holds
         it.
         """
-        load, staged = operand(self.ast, slot), self.staged()
+        load, staged = operand(self.ast, name), self.staged()
         again = [loop for loop in self.outputs() if loop not in load.ranges and loop not in staged]
         if again:
-            self.put_slice_outside(slot)
+            self.put_slice_outside(name)
 
-    def put_slice_outside(self, slot: int, *, is_whole: bool = False) -> UOp | None:
+    def put_slice_outside(self, name: StageOperand, *, is_whole: bool = False) -> UOp | None:
         """Put the loops that do not move a padded operand inside, so that all of them use a slice
         of it that fits the cache; its rest outside is as short as that allows. The innermost of the
         loops outside.
         """
         limit = self.target.cache_bytes[1] // 2
-        load = operand(self.ast, slot)
+        load = operand(self.ast, name)
         own = [axis for axis in self.outputs() if axis in load.ranges]
         # A tiled reduce loop runs around the outputs.
         around = [
@@ -368,7 +368,7 @@ class Tiler(Shaper):
             )
             count = next(fits, None)
             if count is not None and self.move(OptOps.TILE, loop, count):
-                load = operand(self.ast, slot)
+                load = operand(self.ast, name)
                 own = [axis for axis in self.outputs() if axis in load.ranges]
                 outside = [own[0], *(axis for axis in own if axis in outside)]
                 break

@@ -23,7 +23,7 @@ from tilegrad.optimize.heuristic_products import (
     ProductShaper,
 )
 from tilegrad.optimize.matrix import find_products
-from tilegrad.optimize.opt import Opt, OptOps, loop_order
+from tilegrad.optimize.opt import Opt, OptOps, ReduceOperand, Side, loop_order
 from tilegrad.optimize.opts import apply_opt
 from tilegrad.optimize.stage import operand_of
 from tilegrad.target import SHARED_ROWS, TILES, MatrixUnit
@@ -143,16 +143,16 @@ class UnitShaper(ProductShaper):
 
     def _operands(
         self, unit: MatrixUnit, rows: UOp, depth: UOp
-    ) -> list[tuple[int, tuple[int, int]]] | None:
+    ) -> list[tuple[ReduceOperand, tuple[int, int]]] | None:
         """The names of both operands, as they are before any cast, and the order of their tiles:
         along memory, or as the unit's lanes hold neighbours where they are read one by one.
         """
-        found: list[tuple[int, tuple[int, int]]] = []
-        for position in (0, 1):
+        found: list[tuple[ReduceOperand, tuple[int, int]]] = []
+        for position in Side:
             name = next(
                 (
                     name
-                    for name in (-1 - position, -3 - position)
+                    for name in (ReduceOperand(position), ReduceOperand(position, is_cast=False))
                     if (side := operand_of(self.ast, name, is_rounded=True)) is not None
                     and side.dtype is unit.dtype_in
                 ),
@@ -217,7 +217,7 @@ class UnitShaper(ProductShaper):
             if blocks >= _ALMOST * BUSY or (tile is fitting[-1] and not unit.row_bytes):
                 yield tile
 
-    def _are_moved(self, operands: Sequence[tuple[int, tuple[int, int]]]) -> bool:
+    def _are_moved(self, operands: Sequence[tuple[ReduceOperand, tuple[int, int]]]) -> bool:
         """Whether lanes need no registers for their copies: the operand is not computed."""
         sides = [operand_of(self.ast, name, is_rounded=True) for name, _ in operands]
         return self.target.has_async_copies and all(
@@ -262,7 +262,7 @@ class UnitShaper(ProductShaper):
         if unit.columns:
             return False
         rows, _, depth = axes
-        operands = [operand_of(self.ast, name, is_rounded=True) for name in (-1, -2)]
+        operands = [operand_of(self.ast, ReduceOperand(side), is_rounded=True) for side in Side]
         wide = [side for side in operands if side is not None and rows not in side.ranges]
         is_deep = any(_is_deep_in_memory(side, depth) for side in wide)
         return (SHARED_ROWS if is_deep else 1) < int(rows.extent.arg) < unit.m

@@ -11,7 +11,10 @@ from tilegrad.ir.queries import loop_ranks, nodes_of
 from tilegrad.ir.text import register
 from tilegrad.ir.uop import UOp
 
-__all__ = ["PRINT_ORDER", "Opt", "OptOps", "axes_of", "loop_order", "reduce_axes", "running_loops"]
+__all__ = [
+    "PRINT_ORDER", "Opt", "OptOps", "ReduceOperand", "Side", "StageOperand", "axes_of",
+    "loop_order", "reduce_axes", "running_loops",
+]  # fmt: skip
 
 
 class OptOps(Members):
@@ -38,7 +41,7 @@ class OptOps(Members):
 class Opt:
     """One move. `axis` is a position in the kernel's printed order; UNROLL, GROUP and GROUPTOP
     count from the first reduce axis. `arg` is an amount (0: the whole axis), the other axis of
-    SWAP and MERGE, or the tuple of STAGE and TC.
+    SWAP and MERGE, the operand of STAGE, or the tuple of STAGE and TC.
     """
 
     op: OptOps
@@ -49,8 +52,36 @@ class Opt:
         return f"Opt(op={self.op!r}, axis={self.axis!r}, arg={self.arg!r})"
 
 
-register("Opt", Opt)
-register("OptOps", OptOps)
+class Side(Members):
+    """The operands of what a reduction combines: the factors of a sum of products."""
+
+    LEFT = 0
+    RIGHT = 1
+
+
+@dataclass(frozen=True)
+class ReduceOperand:
+    """An operand of a reduction, a load or a value computed from loads.
+
+    Attributes:
+        reduction: which one, by size; 0 is the largest.
+        is_cast: whether it is taken as it is combined, and not before a cast without loss.
+    """
+
+    side: Side
+    reduction: int = 0
+    is_cast: bool = True
+
+    def __repr__(self) -> str:
+        reduction = f", reduction={self.reduction}" if self.reduction else ""
+        return f"ReduceOperand({self.side!r}{reduction}{'' if self.is_cast else ', is_cast=False'})"
+
+
+StageOperand = int | ReduceOperand
+"""What STAGE copies: the parameter with a number, or an operand of a reduction."""
+
+for _known in (Opt, OptOps, ReduceOperand, Side):
+    register(_known.__name__, _known)
 
 # The printed order of a kernel's axes, which its name shows. Unrolled axes, whose rank is one,
 # stand in the order in which they were made.

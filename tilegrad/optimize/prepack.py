@@ -17,7 +17,7 @@ from tilegrad.ir.queries import is_scratch, loads_of, stride_of, trips_of
 from tilegrad.ir.rules import simplify
 from tilegrad.ir.uop import UOp, pointer_of
 from tilegrad.optimize.facts import COPIED, OFTEN
-from tilegrad.optimize.opt import Opt, OptOps, loop_order
+from tilegrad.optimize.opt import Opt, OptOps, StageOperand, loop_order
 
 __all__ = ["Packed", "find_packed", "take_out", "worth_taking_out"]
 
@@ -140,7 +140,7 @@ def worth_taking_out(
     ]
 
 
-def _staged(opts: Collection[Opt]) -> set[int]:
+def _staged(opts: Collection[Opt]) -> set[StageOperand]:
     """The operands that are copied."""
     names = [opt.arg for opt in opts if opt.op is OptOps.STAGE]
     return {name[0] if isinstance(name, tuple) else name for name in names}

@@ -21,7 +21,7 @@ from tilegrad.optimize.facts import (
     stores,
 )
 from tilegrad.optimize.filter_padding import Padding, find_padding
-from tilegrad.optimize.opt import loop_order
+from tilegrad.optimize.opt import ReduceOperand, Side, StageOperand, loop_order
 from tilegrad.target import Target
 
 __all__ = ["Reuse", "find_reuse", "find_reuses"]
@@ -39,7 +39,7 @@ class Reuse:
     rows.
 
     Attributes:
-        stages: the parameter that the lanes move, if it can be packed.
+        stages: the operand that the lanes move, if it can be packed.
         overlapping: a padded parameter that is read in overlapping slices, if it is not `stages`.
         cuts: loops to run outside of all, and how much of each runs inside.
         padding: that of an operand which is read where it lies, as much of it is padding, and the
@@ -49,8 +49,8 @@ class Reuse:
 
     lanes: UOp
     rows: list[UOp]
-    stages: int | None
-    overlapping: int | None
+    stages: StageOperand | None
+    overlapping: StageOperand | None
     cuts: list[tuple[UOp, int]]
     padding: Padding | None = None
     worth: float = 0.0
@@ -307,8 +307,8 @@ def _is_plain(reduction: UOp, loads: list[UOp]) -> bool:
 
 def _name_of(
     reduction: UOp, wanted: list[UOp], loads: list[UOp], without: UOp | None
-) -> int | None:
-    """The number by which STAGE names the operand with the loads `wanted`: a parameter that no
+) -> StageOperand | None:
+    """The name that STAGE has for the operand with the loads `wanted`: a parameter that no
     other of the kernel's `loads` reads, or an operand of the reduction if the other one has none of
     them; `without` is a range that must not move it.
     """
@@ -319,8 +319,9 @@ def _name_of(
         if is_alone and sum(load.src[0] is memory for load in loads) == 1:
             return int(memory.arg)
     reads = [set(loads_of(side)) for side in sides]
-    for position, side in enumerate(sides):
-        if wanted and reads[position].issuperset(wanted) and reads[1 - position].isdisjoint(wanted):
+    for name, side in zip(Side, sides):
+        own, other = reads[name.value], reads[1 - name.value]
+        if wanted and own.issuperset(wanted) and other.isdisjoint(wanted):
             is_plain = all(node.op not in (Ops.REDUCE, Ops.AFTER) for node in side.toposort())
-            return -1 - position if is_plain and without not in side.ranges else None
+            return ReduceOperand(name) if is_plain and without not in side.ranges else None
     return None

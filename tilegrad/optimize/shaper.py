@@ -20,7 +20,15 @@ from tilegrad.optimize.facts import (
 )
 from tilegrad.optimize.footprint import step_of
 from tilegrad.optimize.model import Estimate
-from tilegrad.optimize.opt import Opt, OptOps, axes_of, loop_order, reduce_axes, running_loops
+from tilegrad.optimize.opt import (
+    Opt,
+    OptOps,
+    StageOperand,
+    axes_of,
+    loop_order,
+    reduce_axes,
+    running_loops,
+)
 from tilegrad.optimize.opts import apply_opt
 from tilegrad.target import Target
 
@@ -139,9 +147,9 @@ class Shaper:
             if there is not loop:
                 self.move(OptOps.SWAP, there, axes_of(self.ast).index(loop))
 
-    def stage(self, slot: int, loop: UOp | None) -> bool:
+    def stage(self, name: StageOperand, loop: UOp | None) -> bool:
         axis = -1 if loop is None else axes_of(self.ast).index(loop)
-        return self.apply(Opt(OptOps.STAGE, axis, slot))
+        return self.apply(Opt(OptOps.STAGE, axis, name))
 
     def work(self) -> int:
         """How often the innermost loop's body runs in all."""

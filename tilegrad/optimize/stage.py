@@ -26,7 +26,7 @@ from tilegrad.ir.ranges import gate_loads
 from tilegrad.ir.rules import simplify
 from tilegrad.ir.uop import UOp, prod
 from tilegrad.optimize.dots import narrow
-from tilegrad.optimize.opt import Opt, axes_of, loop_order
+from tilegrad.optimize.opt import Opt, ReduceOperand, Side, StageOperand, axes_of, loop_order
 from tilegrad.optimize.overlap import Dimension, dimensions, join
 from tilegrad.optimize.stage_shared import stage_shared
 from tilegrad.target import Target
@@ -60,8 +60,8 @@ def stage(ast: UOp, opt: Opt, target: Target) -> UOp:
         raise OptError(
             f"stage: no one value {operand}",
             opt=opt,
-            names="a parameter that is loaded at one position, or -1, -2 for what the largest "
-            "reduction combines, -3, -4 for what that is cast from",
+            names="a parameter that is loaded at one position, or ReduceOperand(Side.LEFT) or "
+            "(Side.RIGHT) for what the largest reduction combines",
         )
     loops = loop_order(ast)
     if not load.ranges <= set(loops):
@@ -243,53 +243,50 @@ def _unroll_whole(packed: list[Dimension], lanes: list[int], value: UOp, target:
         lanes[position] = -(-extent // lanes[position]) * lanes[position]
 
 
-def operand_of(ast: UOp, name: int, *, is_rounded: bool = False) -> UOp | None:
-    """The value that a number names: the load of a parameter, if there is one; -1 and -2 are the
-    operands of the largest reduction (the factors of a sum of products), loads or values computed
-    from loads; -3 and -4 the same sides before they were cast without loss; -5 and -6 are
-    the sides of the next reduction, and so on. With `is_rounded`, a product may be cast before it
-    is summed, and the sides of the next reductions are those before they were cast without loss.
+def operand_of(ast: UOp, name: StageOperand, *, is_rounded: bool = False) -> UOp | None:
+    """The value that STAGE copies: the only load of a parameter, or an operand of a reduction; None
+    if there is none. With `is_rounded`, a product may be cast before it is summed, and the operands
+    of all reductions but the largest are those before they were cast without loss.
     """
-    nodes = ast.toposort()
-    if name >= 0:
+    if isinstance(name, int):
         loads = [
-            node
-            for node in nodes
-            if node.op is Ops.LOAD
-            and node.src[0].op is Ops.DEFINE_GLOBAL
-            and node.src[0].arg == name
+            load
+            for load in loads_of(ast)
+            if load.src[0].op is Ops.DEFINE_GLOBAL and load.src[0].arg == name
         ]
         return loads[0] if len(loads) == 1 else None
-    rank, position = (0, -1 - name) if name >= -4 else ((-3 - name) // 2, (-3 - name) % 2)
     reductions = _by_size(ast)
-    if rank >= len(reductions):
+    if name.reduction >= len(reductions):
         return None
-    value = reductions[rank].src[0]
+    value = reductions[name.reduction].src[0]
     if is_rounded and value.op is Ops.CAST and value.src[0].op is Ops.MUL:
         value = value.src[0]
     if not value.op.is_alu or len(value.src) != 2:
         return None
-    side = value.src[position] if position < 2 else narrow(value.src[position - 2])
-    if is_rounded and rank:
+    side = value.src[name.side.value]
+    if not name.is_cast or (is_rounded and name.reduction):
         side = narrow(side)
     if any(node.op in (Ops.REDUCE, Ops.AFTER) for node in side.toposort()) or not side.ranges:
         return None
     return side
 
 
-def name_of_side(ast: UOp, reduction: UOp, position: int) -> int:
+def name_of_side(ast: UOp, reduction: UOp, side: Side) -> ReduceOperand:
     """The name that `operand_of` has for an operand of `reduction`."""
-    rank = _by_size(ast).index(reduction)
-    return -1 - position if rank == 0 else -3 - 2 * rank - position
+    return ReduceOperand(side, _by_size(ast).index(reduction))
 
 
-def name_of_load(ast: UOp, load: UOp) -> int | None:
-    """The number by which `operand_of` finds a load on a target with blocks: its parameter, or a
-    side of a product where another load reads that parameter, as in attention whose keys are its
+def name_of_load(ast: UOp, load: UOp) -> StageOperand | None:
+    """The name by which `operand_of` finds a load on a target with blocks: its parameter, or an
+    operand of a product where another load reads that parameter, as in attention whose keys are its
     values.
     """
-    sides = 2 * len(_by_size(ast)) + 2
-    names = (load.src[0].arg, *range(-1, -1 - sides, -1))
+    names: list[StageOperand] = [
+        load.src[0].arg,
+        *[ReduceOperand(side) for side in Side],
+        *[ReduceOperand(side, is_cast=False) for side in Side],
+        *[ReduceOperand(side, rank) for rank in range(1, len(_by_size(ast))) for side in Side],
+    ]
     return next((x for x in names if operand_of(ast, x, is_rounded=True) is load), None)
 
 

@@ -45,8 +45,8 @@ def stage_shared(ast: UOp, opt: Opt, load: UOp | None, layout: Sequence[object])
         raise OptError(
             f"stage: no one value {opt.arg}",
             opt=opt,
-            names="a parameter that is loaded at one position, or -1, -2 for what the largest "
-            "reduction combines, -3, -4 for what that is cast from",
+            names="a parameter that is loaded at one position, or ReduceOperand(Side.LEFT) or "
+            "(Side.RIGHT) for what the largest reduction combines",
         )
     inner = [axis for axis in loop_order(ast) if axis in load.ranges and axis not in outer]
     if not inner or any(axis.extent.op is not Ops.CONST for axis in inner):
