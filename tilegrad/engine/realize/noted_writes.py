@@ -18,7 +18,7 @@ from math import prod
 from typing import Any, NamedTuple
 
 from tilegrad.engine.realize.request import Request
-from tilegrad.engine.run.memory import buffer_of, is_overwritten, leaf
+from tilegrad.engine.run.leaf_memory import buffer_of, is_overwritten, leaf
 from tilegrad.ir.movement import reshape
 from tilegrad.ir.op import Ops
 from tilegrad.ir.queries import below_reshapes, below_views

@@ -9,7 +9,7 @@ from tilegrad.base.errors import DeviceError
 from tilegrad.device.disk import is_file
 from tilegrad.device.registry import Device
 from tilegrad.engine.realize.realize import exclusive
-from tilegrad.engine.run.memory import OverwrittenByThreadError, OverwrittenError, is_of_value
+from tilegrad.engine.run.leaf_memory import OverwrittenByThreadError, OverwrittenError, is_of_value
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp, toposort
 from tilegrad.tensor.handle.core import describe

@@ -12,7 +12,7 @@ from math import prod
 from typing import Any
 
 from tilegrad.engine.realize import realize as engine
-from tilegrad.engine.run import memory as store
+from tilegrad.engine.run import leaf_memory as store
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp
 from tilegrad.tensor.calls.uploads import can_upload, new_memory

@@ -17,7 +17,7 @@ from tilegrad.base.errors import TransformError
 from tilegrad.base.forgetful_tables import Bounded
 from tilegrad.base.origin import call_site, composing, users
 from tilegrad.engine.realize import realize as engine
-from tilegrad.engine.run import memory as store
+from tilegrad.engine.run import leaf_memory as store
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp
 from tilegrad.tensor.calls.postponed import alias, can_postpone
