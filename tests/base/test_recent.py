@@ -172,7 +172,7 @@ CACHED = {
     "capture/frames.py can_watch": "no argument",
     "capture/pure.py _array_functions": "one module",
     "compile/clang.py _found": "values of CC and PATH",
-    "optimize/matrix.py _check_layouts": "matrix units of targets",
+    "optimize/opts/matrix.py _check_layouts": "matrix units of targets",
     "compile/hiprtc.py open_compiler": "no argument",
     "tensor/storage/host_runs.py _arrays": "no argument",
     "compile/nvrtc.py _includes": "no argument",

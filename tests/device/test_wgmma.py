@@ -41,7 +41,7 @@ from tilegrad.device.emulator import execute
 from tilegrad.device.nv import nv_target
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp
-from tilegrad.optimize.opt import Opt, OptOps, ReduceOperand, Side
+from tilegrad.optimize.opts.opt import Opt, OptOps, ReduceOperand, Side
 from tilegrad.render.ptx import PTXRenderer
 from tilegrad.target import Target
 from tilegrad.tools.gpu_report import count

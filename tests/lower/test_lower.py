@@ -45,7 +45,7 @@ from tilegrad.lower.expand import unroll
 from tilegrad.lower.grid import use_grid
 from tilegrad.lower.join_accesses import join_accesses
 from tilegrad.lower.lower import PASSES, lower
-from tilegrad.optimize.opt import Opt, OptOps
+from tilegrad.optimize.opts.opt import Opt, OptOps
 from tilegrad.runtime.protocol import launch_dims
 from tilegrad.target import Target
 

@@ -16,7 +16,7 @@ from tilegrad.ir import Axis, Ops, UOp
 from tilegrad.ir.args import KernelInfo
 from tilegrad.lower.lower import lower
 from tilegrad.lower.transpose_accesses import transpose_stores
-from tilegrad.optimize.opt import Opt, OptOps
+from tilegrad.optimize.opts.opt import Opt, OptOps
 from tilegrad.target import Target
 
 

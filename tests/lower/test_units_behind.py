@@ -28,7 +28,7 @@ from tilegrad.ir.uop import UOp
 from tilegrad.lower import levels
 from tilegrad.lower.lower import PASSES, lower
 from tilegrad.lower.units_behind import wait_behind
-from tilegrad.optimize import heuristic_units
+from tilegrad.optimize.generators import heuristic_units
 from tilegrad.target import Target
 
 TARGET = nv_target("sm_90a")

@@ -18,10 +18,10 @@ from tilegrad.engine.plans.plans import normalise
 from tilegrad.ir.op import Axis, Ops
 from tilegrad.ir.uop import UOp
 from tilegrad.lower.skip import skip_iterations
-from tilegrad.optimize.heuristic import heuristic
-from tilegrad.optimize.opt import Opt, OptOps, Side
-from tilegrad.optimize.opts import apply_opts
-from tilegrad.optimize.stage import name_of_side, operand_of
+from tilegrad.optimize.generators.heuristic import heuristic
+from tilegrad.optimize.opts.opt import Opt, OptOps, Side
+from tilegrad.optimize.opts.opts import apply_opts
+from tilegrad.optimize.opts.stage import name_of_side, operand_of
 from tilegrad.target import Target
 
 # Caches so small that little values are worth keeping in scratch.

@@ -17,13 +17,13 @@ from tilegrad.ir.args import KernelInfo
 from tilegrad.ir.op import Ops
 from tilegrad.ir.text import parse
 from tilegrad.ir.uop import UOp
-from tilegrad.optimize import search as module
-from tilegrad.optimize.actions import actions, canonical, edits
-from tilegrad.optimize.findings import Finding, line_of, parse_findings, parse_opts
-from tilegrad.optimize.model import estimate
-from tilegrad.optimize.opt import Opt, OptOps, ReduceOperand, Side
-from tilegrad.optimize.opts import apply_opts, start
-from tilegrad.optimize.search import Built, Found, Option, Opts, Shapes, Task, search
+from tilegrad.optimize.model.model import estimate
+from tilegrad.optimize.opts.opt import Opt, OptOps, ReduceOperand, Side
+from tilegrad.optimize.opts.opts import apply_opts, start
+from tilegrad.optimize.search import search as module
+from tilegrad.optimize.search.actions import actions, canonical, edits
+from tilegrad.optimize.search.findings import Finding, line_of, parse_findings, parse_opts
+from tilegrad.optimize.search.search import Built, Found, Option, Opts, Shapes, Task, search
 from tilegrad.target import Target
 
 CPU = Target(

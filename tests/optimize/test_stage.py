@@ -16,9 +16,9 @@ from tilegrad.engine.build.pipeline import compile_kernel
 from tilegrad.engine.program.stages import to_program
 from tilegrad.ir.op import Axis, Ops
 from tilegrad.ir.uop import UOp
-from tilegrad.optimize.heuristic import heuristic
-from tilegrad.optimize.opt import Opt, OptOps, ReduceOperand, Side, axes_of, loop_order
-from tilegrad.optimize.opts import apply_opts
+from tilegrad.optimize.generators.heuristic import heuristic
+from tilegrad.optimize.opts.opt import Opt, OptOps, ReduceOperand, Side, axes_of, loop_order
+from tilegrad.optimize.opts.opts import apply_opts
 from tilegrad.target import Target
 
 SEED = np.random.default_rng(5)

@@ -37,8 +37,8 @@ from tilegrad.hardware import cuda_target, opencl_target, webgpu_target
 from tilegrad.ir.op import Axis, Ops
 from tilegrad.ir.queries import memory_of
 from tilegrad.ir.uop import UOp
-from tilegrad.optimize.opt import Opt, OptOps, ReduceOperand, Side, axes_of
-from tilegrad.optimize.opts import apply_opt
+from tilegrad.optimize.opts.opt import Opt, OptOps, ReduceOperand, Side, axes_of
+from tilegrad.optimize.opts.opts import apply_opt
 from tilegrad.target import Target
 from tilegrad.tools.gpu_report import count
 

@@ -1,7 +1,7 @@
 """Lanes: which unrolled axes of a kernel become the lanes of vectors, and how accesses follow.
 
 The lowering makes vectors by these rules (lower.lanes), and the estimate of a kernel's time counts
-them (optimize.model): one decision for both.
+them (optimize.model.model): one decision for both.
 """
 
 from __future__ import annotations

@@ -321,10 +321,10 @@ def skip_slices(ast: UOp) -> UOp:
     Causal attention ends with the slice of the block's last row, which saves half of the work over
     all blocks.
 
-    A block goes over the slices of its rows in one loop (optimize.shared_slices). A slice whose
-    scores are minus infinity for all rows of the block adds nothing: its largest score is minus
-    infinity, its exponentials are zero, and so are their sums and products, whether they go through
-    shared memory, lanes or matrix units. All lanes of a block leave the loop together.
+    A block goes over the slices of its rows in one loop (optimize.opts.shared_slices). A slice
+    whose scores are minus infinity for all rows of the block adds nothing: its largest score is
+    minus infinity, its exponentials are zero, and so are their sums and products, whether they go
+    through shared memory, lanes or matrix units. All lanes of a block leave the loop together.
 
     before   p: 0..32 { x = WHERE(b*64 + i < p*32 + j, -inf, ...); ... }       b: block, i: 0..64
     after    p: 0..(b*64 + 63)//32 + 1

@@ -1,6 +1,6 @@
 """Lanes that meet exchange values within their warp, not through shared memory.
 
-GROUP leaves a reduction in two stages (optimize.group): each lane stores its partial result to
+GROUP leaves a reduction in two stages (optimize.opts.group): each lane stores its partial result to
 shared memory, waits, and reduces the results of all lanes. Where the lanes of a warp can exchange
 values, log2(32) exchanges reduce them, and only one result of each warp goes through shared memory.
 Lanes of one warp need neither shared memory nor a barrier. Each lane ends up with the same bits:

@@ -79,7 +79,7 @@ def _is_beside(user: UOp, value: UOp, stored: Set[UOp]) -> bool:
 
 def in_slices(prefix: UOp, *, has_lanes: bool, warps: int = 0) -> UOp | None:
     """The scan `prefix` in slices; None where it has enough rows to run at once. `warps` is the
-    number that keeps a target busy whose lanes share a scan (optimize.shared_scan), else 0.
+    number that keeps a target busy whose lanes share a scan (optimize.opts.shared_scan), else 0.
     """
     if prefix.op is not Ops.PREFIX_AXIS:
         return None

@@ -282,7 +282,7 @@ _LEAST_TERMS = 16
 _PADDING = 16
 # The share of a block's shared memory that slices and copies may take.
 _MOST_OF_SHARED = 15 / 16
-# Lanes that share a row (optimize.heuristic_slices).
+# Lanes that share a row (optimize.generators.heuristic_slices).
 _LANES = 8
 
 
@@ -307,8 +307,8 @@ def slice_of_block(ast: UOp, row: Row, target: Target) -> int:
     memory, as scores of attention, so that no row is ever stored to global memory.
 
     Operands that all rows read (keys, values) are copied to shared memory slice by slice, for all
-    rows of the block; optimize.shared_slices assigns the lanes. This is worth it where enough rows
-    share each copy, and where both products are large beside the work on a row.
+    rows of the block; optimize.opts.shared_slices assigns the lanes. This is worth it where enough
+    rows share each copy, and where both products are large beside the work on a row.
     """
     nodes = ast.toposort()
     if any(loop.op is Ops.RANGE and loop.extent.op is not Ops.CONST for loop in nodes):

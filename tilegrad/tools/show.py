@@ -33,8 +33,8 @@ from tilegrad.ir.spec import verify
 from tilegrad.ir.text import dump, parse, parse_program
 from tilegrad.ir.uop import UOp
 from tilegrad.lower.lower import PASSES, State, lower
-from tilegrad.optimize.model import estimate
-from tilegrad.optimize.name import kernel_name
+from tilegrad.optimize.analysis.name import kernel_name
+from tilegrad.optimize.model.model import estimate
 from tilegrad.render.names import function_name
 from tilegrad.schedule import graph_passes
 from tilegrad.schedule.fuse import STEPS

@@ -57,7 +57,7 @@ MUTANTS: dict[str, Mutant] = {
     ),
     "S0.4": Mutant(
         "lanes that share a fold do not wait for each other",
-        "tilegrad/optimize/group.py",
+        "tilegrad/optimize/opts/group.py",
         "memory.after(barrier).load(again)",
         "memory.after(*stores).load(again)",
     ),
