@@ -9,8 +9,7 @@ import threading
 from pathlib import Path
 
 import tilegrad
-from tilegrad.base.forgetful_tables import Bounded, SecondTime
-from tilegrad.base.recent import Recent
+from tilegrad.base.recent import Bounded, Recent, SecondTime
 
 ROOT = Path(tilegrad.__file__).parent
 

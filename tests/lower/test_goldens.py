@@ -31,8 +31,7 @@ from tilegrad.lower.lower import PASSES
 from tilegrad.lower.memory_accumulators import use_memory_accumulators
 from tilegrad.lower.peel import peel
 from tilegrad.lower.share_vectors import share_vectors
-from tilegrad.lower.skip import skip_iterations
-from tilegrad.lower.skip_products import skip_products
+from tilegrad.lower.skip import skip_iterations, skip_products
 from tilegrad.lower.transpose_accesses import transpose_loads, transpose_stores
 from tilegrad.lower.warps import use_warps
 from tilegrad.target import Target

@@ -21,10 +21,9 @@ from tilegrad.ir.queries import device_of
 from tilegrad.ir.uop import UOp, toposort
 from tilegrad.schedule.channels import channels_innermost
 from tilegrad.schedule.cost import SLICES, WORTH_A_KERNEL, elements
-from tilegrad.schedule.one_hot import as_scatter
 from tilegrad.schedule.over_blocks import over_blocks
 from tilegrad.schedule.scans import in_slices
-from tilegrad.schedule.scatter_collisions import with_exact_sums
+from tilegrad.schedule.scatter_adds import as_scatter, with_exact_sums
 from tilegrad.schedule.versions import store_old_versions
 from tilegrad.target import Target
 

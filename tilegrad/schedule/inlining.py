@@ -25,8 +25,8 @@ from tilegrad.schedule.cost import (
     nbytes,
 )
 from tilegrad.schedule.finish import finish
+from tilegrad.schedule.items import FORCED, Reason
 from tilegrad.schedule.kernel_graphs import InScratch, KernelBuilder, flat_index, maximum_shape
-from tilegrad.schedule.reason import FORCED, Reason
 from tilegrad.schedule.scratch_rows import find_scratch_axes, is_worth_materialising, shared_axes
 from tilegrad.target import Target
 

@@ -16,7 +16,7 @@ from tilegrad.ir.movement import expand, pad_with_identity, reduce_axes, reshape
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp, prod, toposort
 from tilegrad.schedule.cost import SLICES, WORTH_A_KERNEL
-from tilegrad.schedule.reason import Reason
+from tilegrad.schedule.items import Reason
 
 __all__ = ["in_slices", "stored_scans"]
 

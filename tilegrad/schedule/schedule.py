@@ -3,11 +3,11 @@
     graph_passes   the list of passes on the whole graph
       empty        reductions of nothing are constants                 graph_passes.py
       channels     operands of convolutions have another order         channels.py
-      one_hot      sums of rows that a one-hot chooses add rows        one_hot.py
+      one_hot      sums of rows that a one-hot chooses add rows        scatter_adds.py
       split        a large reduction to one number becomes two         graph_passes.py,
                    reductions with few results have more blocks        over_blocks.py
       scan_slices  scans of few long rows are done in slices           scans.py
-      exact_sums   many rows that meet are summed in float64           scatter_collisions.py
+      exact_sums   many rows that meet are summed in float64           scatter_adds.py
       versions     old values that are needed beside newer ones are
                    stored apart                                        versions.py
     fuse           the list of steps that choose what is stored        fuse.py
@@ -36,10 +36,9 @@ from tilegrad.ir.uop import UOp, toposort
 from tilegrad.schedule.fuse import fuse
 from tilegrad.schedule.graph_passes import GraphDevices, prepare
 from tilegrad.schedule.inlining import Fusion
-from tilegrad.schedule.items import Item, Schedule
+from tilegrad.schedule.items import Edge, Item, Reason, Schedule
 from tilegrad.schedule.kernel_regions import share_offsets
 from tilegrad.schedule.order import UnorderedItem, join_items, order_items
-from tilegrad.schedule.reason import Edge, Reason
 from tilegrad.schedule.value_items import ValueItems
 from tilegrad.target import Target
 

@@ -19,7 +19,7 @@ STORED_BEFORE = Mutant(
 )
 _NO_CONTIGUOUS = Mutant(
     "contiguous() forces no memory",
-    "tilegrad/schedule/reason.py",
+    "tilegrad/schedule/items.py",
     "    Ops.CONTIGUOUS: Reason.CONTIGUOUS,\n",
     "",
 )

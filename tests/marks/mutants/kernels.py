@@ -26,7 +26,7 @@ _NO_CLOSED_FORM = Mutant(
 )
 _NO_CONTIGUOUS = Mutant(
     "contiguous() asks for nothing",
-    "tilegrad/schedule/reason.py",
+    "tilegrad/schedule/items.py",
     "    Ops.CONTIGUOUS: Reason.CONTIGUOUS,\n",
     "",
 )
@@ -389,7 +389,7 @@ MUTANTS: dict[str, Mutant] = {
     "R9.3": _NO_CONTIGUOUS,
     "R9.4": Mutant(
         "the edge of an assigned value has no reason of its own",
-        "tilegrad/schedule/reason.py",
+        "tilegrad/schedule/items.py",
         "    Ops.ASSIGN: Reason.ASSIGNED,\n",
         "    Ops.ASSIGN: Reason.SHARED,\n",
     ),

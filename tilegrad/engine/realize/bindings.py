@@ -33,9 +33,8 @@ from tilegrad.engine.realize.launch_numbers import bits_of, number_variable, var
 from tilegrad.engine.realize.request import Request
 from tilegrad.engine.realize.values_of_runs import Moves, Value, moves_at, values_after
 from tilegrad.engine.run.run import is_for_replays
-from tilegrad.ir.direct_copies import direct_copies
 from tilegrad.ir.op import Ops
-from tilegrad.ir.queries import base_of
+from tilegrad.ir.queries import base_of, direct_copies
 from tilegrad.ir.slices import offset_name
 from tilegrad.ir.uop import UOp, sint, toposort
 

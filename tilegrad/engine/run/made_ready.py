@@ -10,7 +10,7 @@ import weakref
 from collections.abc import Mapping, Sequence
 
 from tilegrad.base.errors import InternalError
-from tilegrad.base.forgetful_tables import Bounded
+from tilegrad.base.recent import Bounded
 from tilegrad.device.backend import Backend
 from tilegrad.device.registry import Device
 from tilegrad.engine.plans.plan import Plan

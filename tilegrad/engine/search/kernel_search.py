@@ -26,8 +26,8 @@ from pathlib import Path
 from tilegrad.base import cache
 from tilegrad.base.config import config
 from tilegrad.base.errors import DataError, OptError
-from tilegrad.base.forgetful_tables import Bounded
 from tilegrad.base.forks import held_at_fork
+from tilegrad.base.recent import Bounded
 from tilegrad.base.trace import counters
 from tilegrad.device.backend import Backend
 from tilegrad.device.cpu_native import core_count, machine_bytes

@@ -251,7 +251,7 @@ class _Test(NamedTuple):
 
 def open_share(gate: UOp, lanes: Mapping[UOp, int], *, is_whole: bool = False) -> float:
     """The share of iterations and unrolled copies in which `gate` may be open: of a filter window
-    beside rows, those that are not all padding (lower.skip and lower.skip_products leave the others
+    beside rows, those that are not all padding (lower.skip leaves the others
     out). `lanes` maps each axis that becomes lanes to their number: a vector is left out where all
     of its lanes are closed. With `is_whole`, the share of copies in which all lanes are open, in
     every iteration.

@@ -3,7 +3,7 @@
 In `a[x + k] * w[k]` with k unrolled beside rows of x, each element of `a` is loaded once for all
 positions of the filter window that read it. Where the rows are the whole axis, it is also known
 which positions lie in the padding: no copy of the slice has to hold zeros for them, and they are
-left out (lower.skip_products).
+left out (lower.skip).
 """
 
 from __future__ import annotations

@@ -28,11 +28,15 @@ from tilegrad.optimize.analysis.stream_facts import (
     score,
     widest_dtype,
 )
-from tilegrad.optimize.generators.amounts import lane_amount, padded_amount, reduction_amount
+from tilegrad.optimize.generators.amounts import (
+    lane_amount,
+    padded_amount,
+    reduction_amount,
+    rows_of_reduction,
+)
 from tilegrad.optimize.generators.choice import choose
 from tilegrad.optimize.generators.heuristic_pools import Pooler
 from tilegrad.optimize.generators.row_tiles import tiled_rows
-from tilegrad.optimize.generators.rows import rows_of_reduction
 from tilegrad.optimize.generators.transposes import transpose
 from tilegrad.optimize.opts.opt import OptOps, loop_order
 

@@ -310,7 +310,7 @@ class _Counter:
         body.busy += found.operations / self.target.timing.ports
 
     def _open_share(self, value: UOp) -> float:
-        """The share of terms of a sum that are not known to be zero (lower.skip_products): products
+        """The share of terms of a sum that are not known to be zero (lower.skip): products
         with a load, or choices.
         """
         gates = [value.src[0]] if value.op is Ops.WHERE else []
