@@ -17,7 +17,6 @@ from tilegrad.ir.text import render
 from tilegrad.ir.uop import UOp
 from tilegrad.lower import lower
 from tilegrad.lower.accumulators import use_accumulators
-from tilegrad.lower.choose import choose_loads
 from tilegrad.lower.decompose import decompose
 from tilegrad.lower.expand import unroll
 from tilegrad.lower.grid import fix_launch, spread_shared, use_grid
@@ -27,10 +26,10 @@ from tilegrad.lower.lanes import use_lanes
 from tilegrad.lower.launch_lengths import fit_lengths
 from tilegrad.lower.levels import split_levels
 from tilegrad.lower.linearize import linearize
+from tilegrad.lower.load_merging import choose_loads, share_vectors
 from tilegrad.lower.lower import PASSES
 from tilegrad.lower.memory_accumulators import use_memory_accumulators
 from tilegrad.lower.peel import peel
-from tilegrad.lower.share_vectors import share_vectors
 from tilegrad.lower.skip import skip_iterations, skip_products
 from tilegrad.lower.transpose_accesses import transpose_loads, transpose_stores
 from tilegrad.lower.warps import use_warps

@@ -15,7 +15,7 @@ from typing import Any
 from tilegrad.base.dtype import AddressSpace, Pointer
 from tilegrad.ir.op import Ops
 from tilegrad.ir.placement import Group
-from tilegrad.ir.rules.terms import terms_of
+from tilegrad.ir.rules.sums import terms_of
 from tilegrad.ir.sizes import tidy
 from tilegrad.ir.uop import UOp, pointer_of, prod
 

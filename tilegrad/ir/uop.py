@@ -78,7 +78,7 @@ class UOp(Algebra, BoundVariables, Fields):
     _bounds: tuple[Any, Any] | None
     _divisor: int
     _ranges: frozenset[UOp] | None
-    # Terms of a sum (`ir.rules.terms`), once they were asked for.
+    # Terms of a sum (`ir.rules.sums`), once they were asked for.
     _terms: tuple[Mapping[UOp, int], int] | None
     _digest: bytes
 

@@ -23,7 +23,6 @@ from tilegrad.ir.spec import verify, verify_step
 from tilegrad.ir.uop import UOp
 from tilegrad.lower.accumulators import use_accumulators
 from tilegrad.lower.async_copies import use_async_copies
-from tilegrad.lower.choose import choose_loads
 from tilegrad.lower.copies import share_copies
 from tilegrad.lower.decompose import decompose
 from tilegrad.lower.dot_operands import join_operands
@@ -36,10 +35,10 @@ from tilegrad.lower.lanes import use_lanes
 from tilegrad.lower.launch_lengths import fit_lengths
 from tilegrad.lower.levels import split_levels
 from tilegrad.lower.linearize import linearize
+from tilegrad.lower.load_merging import choose_loads, share_vectors
 from tilegrad.lower.memory_accumulators import use_memory_accumulators
 from tilegrad.lower.own_loops import separate_loops
 from tilegrad.lower.peel import peel
-from tilegrad.lower.share_vectors import share_vectors
 from tilegrad.lower.skip import skip_iterations, skip_products
 from tilegrad.lower.transpose_accesses import transpose_loads, transpose_stores
 from tilegrad.lower.units_behind import wait_behind

@@ -19,7 +19,7 @@ from tilegrad.ir.queries import loops_of, next_number, nodes_of
 from tilegrad.ir.ranges import replace_ranges, slice_loop
 from tilegrad.ir.rewrite import graph_rewrite
 from tilegrad.ir.rules import simplify, terms_of
-from tilegrad.ir.rules.terms import conjuncts
+from tilegrad.ir.rules.sums import conjuncts
 from tilegrad.ir.uop import UOp, toposort
 from tilegrad.schedule.axes import merge_neighbours, share_loops, split_divided
 from tilegrad.schedule.collapse import collapse
