@@ -280,11 +280,11 @@ def memory_of(ast: Any) -> dict[int, int]:
 def beside_estimate(case: Case, given: argparse.Namespace) -> dict[str, Any]:
     """Estimate and time of some shapes: the default, the plain one, and lists a change away."""
     from tilegrad import Device
-    from tilegrad.optimize.actions import edits
-    from tilegrad.optimize.heuristic import heuristic
-    from tilegrad.optimize.opt import OptOps
-    from tilegrad.optimize.opts import start
-    from tilegrad.optimize.search import Shapes
+    from tilegrad.optimize.generators.heuristic import heuristic
+    from tilegrad.optimize.opts.opt import OptOps
+    from tilegrad.optimize.opts.opts import start
+    from tilegrad.optimize.search.actions import edits
+    from tilegrad.optimize.search.search import Shapes
 
     # One thread takes all chunks here, so that no shape has any.
     ast, target = kernel_of(case), replace(Device["CPU"].target, threads=0)
@@ -322,11 +322,11 @@ def timed_shapes(ast: Any, lists: Sequence[Any], shapes: Any) -> list[list[Any]]
 def beside_neighbours(case: Case, given: argparse.Namespace) -> dict[str, Any]:
     """The default beside lists a change away: the best by their estimates, and three others."""
     from tilegrad import Device
-    from tilegrad.optimize.actions import edits
-    from tilegrad.optimize.heuristic import heuristic
-    from tilegrad.optimize.opt import OptOps
+    from tilegrad.optimize.generators.heuristic import heuristic
     from tilegrad.optimize.opts import start
+    from tilegrad.optimize.opts.opt import OptOps
     from tilegrad.optimize.search import Shapes
+    from tilegrad.optimize.search.actions import edits
 
     ast, target = kernel_of(case), replace(Device["CPU"].target, threads=0)
     kernel = start(ast, target)

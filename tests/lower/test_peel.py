@@ -18,7 +18,7 @@ from tilegrad.ir.op import Axis, Ops
 from tilegrad.ir.spec import verify
 from tilegrad.ir.uop import UOp
 from tilegrad.lower.peel import peel
-from tilegrad.optimize.heuristic import heuristic
+from tilegrad.optimize.generators.heuristic import heuristic
 from tilegrad.optimize.opts import start
 from tilegrad.target import Target
 

@@ -12,12 +12,12 @@ from tests.schedule.plans import kernels, plan
 from tilegrad import Tensor
 from tilegrad.ir.op import Axis, Ops
 from tilegrad.ir.queries import stride_of
-from tilegrad.optimize.heuristic import shape
-from tilegrad.optimize.model import estimate
-from tilegrad.optimize.opt import Opt, OptOps
-from tilegrad.optimize.opts import apply_opts
-from tilegrad.optimize.row_tiles import tiled_rows
-from tilegrad.optimize.shaper import Shaper
+from tilegrad.optimize.generators.heuristic import shape
+from tilegrad.optimize.generators.row_tiles import tiled_rows
+from tilegrad.optimize.generators.shaper import Shaper
+from tilegrad.optimize.model.model import estimate
+from tilegrad.optimize.opts.opt import Opt, OptOps
+from tilegrad.optimize.opts.opts import apply_opts
 from tilegrad.target import Target
 
 ONE = replace(WIDE, threads=0)

@@ -41,8 +41,6 @@ def peel(program: Sequence[UOp], target: Target) -> list[UOp]:
     before them; without masks also the first.
     """
     program = list(program)
-    if not target.has_vectors:
-        return program
     number = next_number(program)
     for is_front in (False,) if target.has_mask else (False, True):
         position = 0

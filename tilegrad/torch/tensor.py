@@ -20,7 +20,7 @@ import numpy
 
 from tilegrad.base.dtype import DType, dtypes, spellings
 from tilegrad.base.errors import DTypeError
-from tilegrad.engine.run.memory import OverwrittenError
+from tilegrad.engine.run.leaf_memory import OverwrittenError
 from tilegrad.engine.run.run import current_recording
 from tilegrad.grad.regions import unrecorded
 from tilegrad.ir.uop import UOp

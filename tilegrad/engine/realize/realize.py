@@ -28,7 +28,7 @@ from tilegrad.engine.realize.over_devices import has_groups, run_over_devices
 from tilegrad.engine.realize.request import Request
 from tilegrad.engine.realize.short_runs import note_short
 from tilegrad.engine.realize.size_ranges import binding_for_sizes
-from tilegrad.engine.run.memory import (
+from tilegrad.engine.run.leaf_memory import (
     buffer_of,
     leaf,
     note_origin,

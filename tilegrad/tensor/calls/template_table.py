@@ -12,7 +12,7 @@ from types import FrameType
 from typing import Any
 
 from tilegrad.base.dtype import DType, dtypes
-from tilegrad.base.forgetful_tables import Bounded, SecondTime
+from tilegrad.base.recent import Bounded, SecondTime
 from tilegrad.engine.realize.launch_numbers import as_shaping
 from tilegrad.ir.placement import Group
 from tilegrad.tensor.calls.arguments import HEAD, add_arguments

@@ -22,7 +22,7 @@ from tilegrad.base.errors import TransformError
 from tilegrad.base.origin import Entry
 from tilegrad.engine.realize.launch_numbers import changing_bits
 from tilegrad.engine.realize.realize import exclusive, remember
-from tilegrad.engine.run import memory as store
+from tilegrad.engine.run import leaf_memory as store
 from tilegrad.engine.run.in_use import lines_of_others
 from tilegrad.ir.graph_templates import Template
 from tilegrad.ir.op import Ops

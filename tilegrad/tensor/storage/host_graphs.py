@@ -12,7 +12,7 @@ from typing import Any
 from tilegrad.base.config import config
 from tilegrad.base.recent import Recent
 from tilegrad.engine.realize import realize as engine
-from tilegrad.engine.run import memory as store
+from tilegrad.engine.run import leaf_memory as store
 from tilegrad.ir.graph_templates import Template, record
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp

@@ -23,7 +23,7 @@ from tilegrad.base.dtype import DType
 from tilegrad.base.errors import TransformError
 from tilegrad.device.registry import Device
 from tilegrad.engine.realize import realize as engine
-from tilegrad.engine.run.memory import OverwrittenError, buffer_of
+from tilegrad.engine.run.leaf_memory import OverwrittenError, buffer_of
 from tilegrad.engine.run.run import record_of_thread, timer_of_thread
 from tilegrad.ir.graph_templates import Template
 from tilegrad.ir.op import Ops

@@ -18,7 +18,7 @@ from typing import Any
 from weakref import ref
 
 from tilegrad.engine.realize import realize as engine
-from tilegrad.engine.run import memory as store
+from tilegrad.engine.run import leaf_memory as store
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp
 from tilegrad.tensor.handle.core import Core, device_of

@@ -14,7 +14,7 @@ import weakref
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from tilegrad.engine.run import memory as store
+from tilegrad.engine.run import leaf_memory as store
 from tilegrad.grad.rules import NO_DERIVATIVE
 from tilegrad.ir.op import Ops
 from tilegrad.ir.queries import base_of, below_reshapes

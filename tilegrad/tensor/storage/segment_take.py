@@ -18,8 +18,8 @@ from typing import Any
 from tilegrad.base.flat_code import FlatCode
 from tilegrad.device.registry import Device
 from tilegrad.engine.realize import realize as engine
-from tilegrad.engine.run import memory as store
-from tilegrad.engine.run.memory import VALUE_ERRORS
+from tilegrad.engine.run import leaf_memory as store
+from tilegrad.engine.run.leaf_memory import VALUE_ERRORS
 from tilegrad.engine.run.ready import NoRoomError
 from tilegrad.engine.run.run import ready_plan, record_of_thread, timer_of_thread
 from tilegrad.ir.op import Ops

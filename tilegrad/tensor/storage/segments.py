@@ -25,8 +25,8 @@ from typing import Any, TypeVar
 from tilegrad.base.config import config, current_config
 from tilegrad.base.recent import Recent
 from tilegrad.engine.realize import realize as engine
-from tilegrad.engine.run import memory as store
-from tilegrad.engine.run.memory import VALUE_ERRORS, is_of_value
+from tilegrad.engine.run import leaf_memory as store
+from tilegrad.engine.run.leaf_memory import VALUE_ERRORS, is_of_value
 from tilegrad.engine.run.ready import NoRoomError
 from tilegrad.engine.run.run import ready_plan, record_of_thread
 from tilegrad.ir.op import Ops

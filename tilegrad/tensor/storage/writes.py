@@ -19,7 +19,7 @@ from tilegrad.base.errors import InternalError
 from tilegrad.base.origin import Entry, call_site, composing
 from tilegrad.base.recent import Recent
 from tilegrad.device.disk import is_file
-from tilegrad.engine.run import memory as store
+from tilegrad.engine.run import leaf_memory as store
 from tilegrad.engine.run.run import record_of_thread
 from tilegrad.ir.args import CustomArg
 from tilegrad.ir.graph_templates import Template, record
