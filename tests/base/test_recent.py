@@ -136,6 +136,7 @@ BOUNDED = {
     "tensor/storage/failed_runs.py _failed": "weak: the calls that are alive",
     "tensor/storage/past.py _names": "weak: the nodes that are alive",
     "tensor/storage/host_readable.py _looked": "weak: the memory that is alive",
+    "tensor/storage/host_readable.py _uploaded": "weak: the memory that is alive",
     "tensor/handle/device.py _names": "_MOST",
     "tensor/exchange/dlpack_capsules.py _given": "what others hold of ours",
     "tensor/spectral/fourier.py _chirps": "_MOST_KEPT",

@@ -19,7 +19,7 @@ from tilegrad.ir.spec import verify
 from tilegrad.ir.uop import UOp
 from tilegrad.lower.peel import peel
 from tilegrad.optimize.generators.heuristic import heuristic
-from tilegrad.optimize.opts import start
+from tilegrad.optimize.opts.opts import start
 from tilegrad.target import Target
 
 TARGET = replace(Device["CPU"].target, vector_bytes=32, has_mask=True)

@@ -27,7 +27,7 @@ from tilegrad.grad import derivative_templates as grad_templates
 from tilegrad.ir import uop
 from tilegrad.runtime.buffer import Buffer
 from tilegrad.tensor.calls import template_table
-from tilegrad.tensor.storage import segments
+from tilegrad.tensor.storage import block_runs, segments
 
 Graph = Callable[[Tensor, int], Tensor]
 START = np.linspace(-1, 1, 16)
@@ -103,13 +103,16 @@ each_graph = pytest.mark.parametrize(
 
 @pytest.fixture
 def cold(tmp_path: Path) -> Iterator[Callable[[], None]]:
-    """Call it to forget every plan and kernel; the disk has none."""
+    """Call it to forget every plan and kernel, so that loops are planned as a whole; the disk has
+    none.
+    """
     folders = iter(range(100))
     contexts: list[Context] = []
 
     def forget() -> None:
         bindings._bindings.clear()
         segments._known.clear()
+        block_runs._lengths.clear()
         plans._plans.clear()
         pipeline._kernels.clear()
         run._programs.clear()

@@ -128,8 +128,10 @@ def _filled_by_steps(torch: Any) -> Iterator[list[float]]:
     return _trained(torch, cell.parameters(), loss_of)
 
 
-def _picked_by_masks(torch: Any) -> Iterator[list[float]]:
-    """Mixture of experts: the sizes of the three parts change apart from one another."""
+def _picked_by_masks(torch: Any, least: int = 10, most: int = 22) -> Iterator[list[float]]:
+    """Mixture of experts: the sizes of the three parts change apart from one another. The second
+    one is from `least` to less than `most`.
+    """
     nn = torch.nn
     net = _filled(torch, nn.ModuleList([nn.Linear(7, 7) for _ in range(3)]))
     gate = _filled(torch, nn.Linear(7, 3))
@@ -137,7 +139,7 @@ def _picked_by_masks(torch: Any) -> Iterator[list[float]]:
 
     def loss_of(step: int) -> Any:
         x = torch.tensor(_data(step, 60, 7))
-        first, second = (int(each) for each in random.integers(10, 22, 2))
+        first, second = (int(random.integers(*each)) for each in ((10, 16), (least, most)))
         chosen = np.repeat([0, 1, 2], [first, second, 60 - first - second])
         shares, out = gate(x).softmax(-1), torch.zeros_like(x)
         for number, expert in enumerate(net):
@@ -188,7 +190,8 @@ def test_sizes_that_change_apart_are_differentiated_a_few_times(
         return differentiated(self, family)
 
     monkeypatch.setattr(Below, "differentiated_in", noted)
-    program = _picked_by_masks(torch)
+    # No two sizes are one number, which are calls of another kind.
+    program = _picked_by_masks(torch, least=16)
     counts = [len(made) for _ in program]
     # Sizes that never came before, and none of them is differentiated anew.
     assert counts[-1] == counts[_FIRST - 1]

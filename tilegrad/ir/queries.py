@@ -20,6 +20,7 @@ from tilegrad.ir.sizes import tidy
 from tilegrad.ir.uop import UOp, pointer_of, prod
 
 __all__ = [
+    "barriers_of",
     "base_of",
     "below",
     "below_casts",
@@ -98,6 +99,11 @@ def buffer_below(node: UOp) -> UOp:
 def copied_of(node: UOp) -> tuple[UOp, tuple[UOp, ...]]:
     """The memory that a COPY_TILE reads, and where its box begins along each dimension."""
     return node.src[2], node.src[6:]
+
+
+def barriers_of(node: UOp) -> UOp:
+    """The barriers that a COPY_TILE counts for, in shared memory."""
+    return memory_of(node.src[3])
 
 
 def memory_of(pointer: UOp) -> UOp:

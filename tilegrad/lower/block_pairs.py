@@ -27,7 +27,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from tilegrad.ir.op import Axis, Ops
-from tilegrad.ir.queries import copied_of, memory_of, nodes_of
+from tilegrad.ir.queries import barriers_of, copied_of, memory_of, nodes_of
 from tilegrad.ir.rewrite import rebuilt
 from tilegrad.ir.rules import from_terms, simplify, terms_of
 from tilegrad.ir.uop import UOp, pointer_of
@@ -101,7 +101,7 @@ def _is_shared(ast: UOp, axis: UOp, product: _PairedProduct) -> bool:
         and not any(axis in each.ranges for node in copies[right] for each in copied_of(node)[1])
         and all(_half_of(box, product) is not None for box in tiles[right])
         and pointer_of(left).size <= pointer_of(right).size
-        and len({memory_of(node.src[3]) for made in copies.values() for node in made}) == 1
+        and len({barriers_of(node) for made in copies.values() for node in made}) == 1
         and {node.arg for node in nodes_of(ast, Ops.WMMA)} == {unit}
     )
 

@@ -131,8 +131,8 @@ def is_at_once(device: str, size: int, dtype: DType) -> bool:
 
 
 def are_few(size: int, dtype: DType) -> bool:
-    """Whether `size` elements are copied in less time than nodes of a copy take to make, and known
-    to whoever checks them.
+    """Whether `size` elements are copied in less time than nodes of a copy take to make, and can be
+    looked at where they are checked.
     """
     return size * dtype.itemsize <= _MOST_BYTES and (size <= _MOST_INDICES or dtype.is_float)
 

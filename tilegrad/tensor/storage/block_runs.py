@@ -33,6 +33,8 @@ Compute = Callable[[Sequence[Call]], bool]
 # Fewer calls have a plan of their own sooner.
 _FEWEST_CALLS = 128
 _OFTEN, _MOST_LENGTHS = 64, 1 << 12
+# Steps of a program's first loop that have the templates of its calls made, and are no calls.
+_MOST_MADE = 2
 
 
 class _Lengths:
@@ -41,6 +43,7 @@ class _Lengths:
     """
 
     def __init__(self, first: tuple[int, ...]):
+        self.first = first
         self.whole = {first}
         self.counts: dict[tuple[int, ...], int] = {}
         self.often = _OFTEN
@@ -48,6 +51,9 @@ class _Lengths:
     def is_whole(self, lengths: tuple[int, ...]) -> bool:
         """Count loops of these lengths; whether they are planned as a whole."""
         if lengths in self.whole:
+            return True
+        if not self.counts and self._are_first(lengths):
+            self.whole.add(lengths)
             return True
         count = self.counts[lengths] = self.counts.get(lengths, 0) + 1
         if count >= self.often:
@@ -57,6 +63,10 @@ class _Lengths:
         if len(self.counts) > _MOST_LENGTHS:
             self.counts.clear()
         return lengths in self.whole
+
+    def _are_first(self, lengths: tuple[int, ...]) -> bool:
+        """Whether these are the first lengths, with the steps that were no calls then."""
+        return all(0 <= new - old <= _MOST_MADE for new, old in zip(lengths, self.first))
 
 
 # By kind of loop, and whether its gradients are asked for.
