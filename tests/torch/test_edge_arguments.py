@@ -82,7 +82,8 @@ def test_no_axis_in_a_tuple_stands_for_all(name: str) -> None:
     x, expected = torch.tensor(values), REDUCTIONS[name](values)
     for axes in ((), []):
         for found in (
-            getattr(x, name)(dim=axes), getattr(x, name)(axes), getattr(torch, name)(x, dim=axes)
+            getattr(x, name)(dim=axes), getattr(x, name)(axes), getattr(torch, name)(x, dim=axes),
+            getattr(torch.Tensor, name)(x, dim=axes),
         ):  # fmt: skip
             assert found.shape == ()
             np.testing.assert_allclose(found.item(), expected, rtol=1e-12)

@@ -89,6 +89,28 @@ def test_writes_ask_and_gradients_flow() -> None:
     assert w.grad is not None and w.grad.tolist() == [2.0]
 
 
+def test_tensors_of_no_such_class_are_as_they_were() -> None:
+    """A class was made that takes functions over."""
+    z = torch.tensor([[1 + 2j, 3.0], [4j, 5.0]])
+    assert torch.Tensor.view(z, 4).tolist() == [1 + 2j, 3, 4j, 5]
+    x = torch.tensor([[1.0, 2.0], [3.0, 4.0]])
+    assert torch.sum(x, dim=()).item() == x.sum(dim=()).item() == 10
+    assert logged().sum(dim=()).item() == -1
+
+
+def test_methods_and_attributes_of_a_class_are_its_own() -> None:
+    class Own(torch.Tensor):
+        exp = "no method"
+
+    assert Own.exp == "no method"
+    name = "log"
+    setattr(Own, name, lambda self: "its own")
+    assert torch.ones(2).as_subclass(Own).log() == "its own"
+    z = torch.tensor([1j])
+    np.testing.assert_allclose(torch.Tensor.exp(z).numpy(), np.exp([1j]), rtol=1e-6)
+    np.testing.assert_allclose(torch.Tensor.log(z).numpy(), np.log([1j]), rtol=1e-6)
+
+
 def test_all_say_no() -> None:
     x = torch.ones(2).as_subclass(Never)
     with pytest.raises(TypeError, match=r"Multiple dispatch failed for 'exp'.*Never"):

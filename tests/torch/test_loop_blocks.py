@@ -348,6 +348,20 @@ def test_the_blocks_of_a_loop(length: int, sizes: Sequence[int]) -> None:
     assert not loop.blocks[-1].outputs
 
 
+def test_a_loop_of_one_length_is_planned_as_a_whole() -> None:
+    """Although its first steps, whose templates are made, are no calls."""
+    net = Recurrence()
+    net.train(net.sequence(40))
+    for table in (block_runs._lengths, gradients._known, gradients._long):
+        table.clear()
+    before = counters.blocks
+    for shorter in (2, 0, 0):
+        net.train(net.sequence(40 - shorter))
+    assert counters.blocks == before
+    net.train(net.sequence(57))
+    assert counters.blocks > before
+
+
 def test_calls_in_no_order_are_no_loop() -> None:
     choices = np.random.default_rng(0).integers(0, 3, 90)
     methods: list[Callable[[Any], Any]] = [torch.tanh, torch.sigmoid, torch.exp]
