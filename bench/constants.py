@@ -64,8 +64,8 @@ class Constant:
 def modules() -> list[ModuleType]:
     """The modules of tilegrad.optimize."""
     package = importlib.import_module("tilegrad.optimize")
-    names = (each.name for each in pkgutil.iter_modules(package.__path__))
-    return [importlib.import_module(f"tilegrad.optimize.{name}") for name in names]
+    found = pkgutil.walk_packages(package.__path__, f"{package.__name__}.")
+    return [importlib.import_module(each.name) for each in found if not each.ispkg]
 
 
 def constants(only: str) -> Iterator[Constant]:
@@ -86,7 +86,7 @@ def constants(only: str) -> Iterator[Constant]:
 
 def defaults(kernels: Sequence[Any], target: Any) -> list[tuple[Any, ...]]:
     """The default Opts of each kernel."""
-    from tilegrad.optimize.heuristic import heuristic
+    from tilegrad.optimize.generators.heuristic import heuristic
 
     return [tuple(heuristic(kernel, target)) for kernel in kernels]
 
@@ -112,7 +112,7 @@ def loss(ast: Any, before: Any, after: Any) -> float:
     """How many times as long a kernel takes with the Opts `after`; NaN where one is too long, or
     only chunks differ.
     """
-    from tilegrad.optimize.opt import OptOps
+    from tilegrad.optimize.opts.opt import OptOps
 
     if _without(before, OptOps.THREAD) == _without(after, OptOps.THREAD):
         return math.nan
@@ -141,7 +141,7 @@ def main() -> None:
     given = parser.parse_args()
     os.environ["TILEGRAD_THREADS"] = "1"
     from tilegrad import Device
-    from tilegrad.optimize.opts import start
+    from tilegrad.optimize.opts.opts import start
 
     target = Device["CPU"].target
     asts = drawn(given.count, given.seed)

@@ -2,6 +2,7 @@
 
     python bench/corpus.py                   330 programs: the default against BEAM=8, for hours
     python bench/corpus.py --candidates 12   estimates of 12 shapes of each kernel, and their times
+    python bench/corpus.py --near 8          the default against shapes a change away, in minutes
     python bench/corpus.py --peers           beside PyTorch, JAX and onnxruntime
     python bench/corpus.py --seed 7 --count 44 --family convolutions --print
     TILEGRAD_CPU_TARGET=sse python bench/corpus.py     for x86-64-v2; `avx2` for x86-64-v3
@@ -13,8 +14,9 @@ alternates, so that other work on the machine changes ratios little.
 With `--peers`, a ratio above one says that tilegrad is faster than the best of PyTorch (in the
 better of its two layouts for images), JAX and onnxruntime (values alone), where a gradient is
 computed together with the value, as a step of training is; in a search, that the search found a
-faster kernel than the default; with `--candidates`, a ratio is the rank correlation of estimates
-and times.
+faster kernel than the default; with `--near`, that a neighbour of the default is faster: of those
+that the estimate likes best, or of three others. With `--candidates`, a ratio is the rank
+correlation of estimates and times.
 """
 
 from __future__ import annotations
@@ -278,11 +280,11 @@ def memory_of(ast: Any) -> dict[int, int]:
 def beside_estimate(case: Case, given: argparse.Namespace) -> dict[str, Any]:
     """Estimate and time of some shapes: the default, the plain one, and lists a change away."""
     from tilegrad import Device
-    from tilegrad.optimize.actions import edits
-    from tilegrad.optimize.heuristic import heuristic
-    from tilegrad.optimize.opt import OptOps
-    from tilegrad.optimize.opts import start
-    from tilegrad.optimize.search import Shapes
+    from tilegrad.optimize.generators.heuristic import heuristic
+    from tilegrad.optimize.opts.opt import OptOps
+    from tilegrad.optimize.opts.opts import start
+    from tilegrad.optimize.search.actions import edits
+    from tilegrad.optimize.search.search import Shapes
 
     # One thread takes all chunks here, so that no shape has any.
     ast, target = kernel_of(case), replace(Device["CPU"].target, threads=0)
@@ -299,18 +301,50 @@ def beside_estimate(case: Case, given: argparse.Namespace) -> dict[str, Any]:
             if all(opt.op is not OptOps.THREAD for opt in opts) and shapes.shaped(opts) is not None
         )
         lists += [origin, *itertools.islice(legal, count)]
-    lists = list(dict.fromkeys(lists))
+    shown = timed_shapes(ast, lists, shapes)
+    found = correlation(*zip(*(each[:2] for each in shown), strict=True))
+    return {"ratio": round(found, 3), "shapes": shown}
+
+
+def timed_shapes(ast: Any, lists: Sequence[Any], shapes: Any) -> list[list[Any]]:
+    """Estimate in cycles, time in nanoseconds, and text of each list of Opts that is legal."""
     memory, rows, runs = memory_of(ast), [], []
-    for opts in lists:
+    for opts in dict.fromkeys(lists):
         option = shapes.option(opts)
         run = launched(ast, opts, memory) if option is not None else None
         if option is not None and run is not None:
             rows.append((option.cycles, repr(list(opts))))
             runs.append(run)
     taken = least_seconds(runs)
-    shown = [[round(cycles), round(t * 1e9), text] for (cycles, text), t in zip(rows, taken)]
-    found = correlation(*zip(*(each[:2] for each in shown), strict=True))
-    return {"ratio": round(found, 3), "shapes": shown}
+    return [[round(cycles), round(t * 1e9), text] for (cycles, text), t in zip(rows, taken)]
+
+
+def beside_neighbours(case: Case, given: argparse.Namespace) -> dict[str, Any]:
+    """The default beside lists a change away: the best by their estimates, and three others."""
+    from tilegrad import Device
+    from tilegrad.optimize.generators.heuristic import heuristic
+    from tilegrad.optimize.opts import start
+    from tilegrad.optimize.opts.opt import OptOps
+    from tilegrad.optimize.search import Shapes
+    from tilegrad.optimize.search.actions import edits
+
+    ast, target = kernel_of(case), replace(Device["CPU"].target, threads=0)
+    kernel = start(ast, target)
+    shapes, default = Shapes(kernel, target), tuple(heuristic(kernel, target))
+    around = [
+        opts
+        for opts in dict.fromkeys(edits(default, shapes.shaped, target))
+        if all(opt.op is not OptOps.THREAD for opt in opts)
+    ]
+    # Of shapes that are alike, one.
+    legal = {option.key: option for opts in around if (option := shapes.option(opts)) is not None}
+    ordered = sorted(legal.values(), key=lambda option: option.cycles)
+    near, others = ordered[: given.near], ordered[given.near :]
+    random.Random(case.name).shuffle(others)
+    shown = timed_shapes(ast, [default, *(each.opts for each in [*near, *others[:3]])], shapes)
+    best = min(shown, key=lambda each: each[1])
+    ratio = shown[0][1] / best[1]
+    return {"ratio": round(ratio if ratio > 1 + _NOISE else 1.0, 3), "shapes": shown}
 
 
 def correlation(first: Sequence[float], second: Sequence[float]) -> float:
@@ -392,13 +426,20 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=SEED, help="of other programs")
     parser.add_argument("--family", action="append", default=[], choices=list(FAMILIES))
     parser.add_argument("--peers", action="store_true", help="beside PyTorch, JAX and onnxruntime")
+    parser.add_argument("--near", type=int, default=0, help="neighbours of the default to time")
     parser.add_argument("--candidates", type=int, default=0, help="shapes of each kernel to time")
     parser.add_argument("--beam", type=int, default=8, help="the width of the search")
     parser.add_argument("--seconds", type=float, default=10.0, help="for each search")
     parser.add_argument("--print", action="store_true", help="only print, keep nothing")
     given = parser.parse_args()
-    mode = "peers" if given.peers else "estimate" if given.candidates else "search"
-    measure = {"peers": beside_peers, "estimate": beside_estimate, "search": beside_search}[mode]
+    mode = "peers" if given.peers else "near" if given.near else "search"
+    mode = "estimate" if given.candidates else mode
+    measure = {
+        "peers": beside_peers,
+        "estimate": beside_estimate,
+        "near": beside_neighbours,
+        "search": beside_search,
+    }[mode]
     os.environ["TILEGRAD_THREADS"] = "1"
     if not hasattr(os, "fork"):
         raise SystemExit("corpus.py: needs a system that forks")

@@ -209,8 +209,8 @@ def _without(kernels: list[Made], same: Counter[Any]) -> list[Made]:
 
 def _estimate() -> Any:
     """The package's estimate, by the name that its revision has for it."""
-    for module, name in (("model", "estimate"), ("cost", "cost_of")):
-        with contextlib.suppress(ImportError):
+    for module, name in (("model.model", "estimate"), ("model", "estimate"), ("cost", "cost_of")):
+        with contextlib.suppress(ImportError, AttributeError):
             return getattr(importlib.import_module(f"tilegrad.optimize.{module}"), name)
     raise SystemExit("kernels.py: this revision has no estimate")
 

@@ -30,7 +30,7 @@ from tilegrad.device.calibrate import ceilings
 from tilegrad.engine.build.pipeline import compile_kernel
 from tilegrad.engine.plans.plans import normalise
 from tilegrad.ir import UOp
-from tilegrad.optimize.opt import Opt, OptOps
+from tilegrad.optimize.opts.opt import Opt, OptOps
 from tilegrad.schedule.schedule import make_schedule
 
 M, K, N = 1000, 999, 1001

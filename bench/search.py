@@ -31,9 +31,9 @@ from tilegrad.engine.program.estimate import estimate
 from tilegrad.engine.search.children import ChildError
 from tilegrad.engine.search.kernel_search import compare, search_kernel
 from tilegrad.ir import UOp
-from tilegrad.optimize.heuristic import heuristic
-from tilegrad.optimize.name import kernel_name
-from tilegrad.optimize.opts import apply_opts, start
+from tilegrad.optimize.analysis.name import kernel_name
+from tilegrad.optimize.generators.heuristic import heuristic
+from tilegrad.optimize.opts.opts import apply_opts, start
 from tilegrad.schedule.schedule import make_schedule
 
 SEED = 20240607

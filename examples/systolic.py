@@ -22,7 +22,7 @@ from tilegrad.base.dtype import Pointer, dtypes
 from tilegrad.engine.build.kernel import Kernel
 from tilegrad.engine.plans.plans import normalise
 from tilegrad.ir import Ops, UOp
-from tilegrad.optimize.opt import Opt, OptOps
+from tilegrad.optimize.opts.opt import Opt, OptOps
 from tilegrad.runtime.protocol import launch_dims
 from tilegrad.schedule.schedule import make_schedule
 from tilegrad.target import MatrixUnit, Target

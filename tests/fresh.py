@@ -15,7 +15,7 @@ import pytest
 from tilegrad import Tensor
 from tilegrad.base.recent import Recent
 from tilegrad.engine.build.pipeline import sources_digest
-from tilegrad.engine.realize import bindings, slice_offsets
+from tilegrad.engine.realize import bindings, changing_numbers
 from tilegrad.grad import derivative_templates as grad_templates
 from tilegrad.tensor.calls import template_table
 from tilegrad.tensor.calls.recent_calls import RecentCalls
@@ -46,7 +46,7 @@ def forget() -> None:
             of_short.clear()
         recent._are_copies.clear()
     bindings._bindings.clear()
-    slice_offsets._seen.clear()
+    changing_numbers._seen.clear()
     fourier._chirps.clear()
     gc.collect()
 

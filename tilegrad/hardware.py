@@ -8,10 +8,11 @@ measured (`device/cpu.py`), others stand beside their back end (`device/processo
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import replace
 from functools import lru_cache
 
-from tilegrad.base.dtype import dtypes
+from tilegrad.base.dtype import DType, dtypes
 from tilegrad.base.errors import DeviceError
 from tilegrad.ir.op import Ops
 from tilegrad.matrix_units import (
@@ -80,7 +81,7 @@ def cuda_target(arch: str) -> Target:
     if found is None or int(found[1]) not in _CAPABILITIES:
         raise DeviceError(
             f"cuda: {arch!r} is no architecture",
-            expected="sm_ and the compute capability, as sm_90",
+            expected="sm_ and the compute capability, as sm_90; sm_90a and sm_100a have more units",
             known=", ".join(f"sm_{number}" for number in _CAPABILITIES),
         )
     capability = int(found[1])
@@ -138,13 +139,14 @@ def nvidia_units(arch: str) -> tuple[MatrixUnit, ...]:
     if number >= 89:
         kinds = (dtypes.float8_e4m3fn, dtypes.float8_e5m2)
         units = (*units, *map(mma_of_bytes, kinds))
-    maker = {"sm_90a": wgmma, "sm_100a": tcgen05}.get(arch)
+    makers: dict[str, Callable[[int, DType], MatrixUnit]] = {"sm_90a": wgmma, "sm_100a": tcgen05}
+    maker = makers.get(arch)
     if maker is None:
         return units
     each = (dtypes.half, dtypes.bfloat16, dtypes.int8, dtypes.float8_e4m3fn, dtypes.float8_e5m2)
     widths = (256, 128, 64)
     units = (*units, *(maker(n, kind) for n in widths for kind in each))
-    if maker is wgmma:
+    if arch == "sm_90a":
         units += tuple(wgmma(n, kind, takes_left=True) for n in (128, 64) for kind in each[:2])
     return (*units, *(maker(n, dtypes.float32) for n in widths))
 

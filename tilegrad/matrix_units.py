@@ -8,7 +8,8 @@ from tilegrad.base.dtype import DType, dtypes
 from tilegrad.target import MatrixUnit, Position
 
 __all__ = [
-    "dot_unit", "matrix_unit", "mfma", "mma", "mma_of_bytes", "mma_of_tf32", "simdgroup", "tcgen05",
+    "dot_unit", "matrix_unit", "mfma", "mma", "mma_of_bytes", "mma_of_tf32", "pair_of", "simdgroup",
+    "tcgen05",
     "wgmma", "wmma",
 ]  # fmt: skip
 
@@ -125,45 +126,56 @@ def wgmma(n: int, dtype_in: DType, *, takes_left: bool = False) -> MatrixUnit:
     )  # fmt: skip
 
 
-def tcgen05(n: int, dtype_in: DType) -> MatrixUnit:
-    """PTX's `tcgen05.mma.cta_group::1` with 128 rows and n columns (PTX ISA, "Matrix Shape"): row i
-    of the results is lane i of tensor memory ("Data Path Layout Organization", M = 128). A warp
-    loads from the 32 lanes that its number modulo 4 says; where there are eight warps, the last
-    four have the second half of the columns. A load of 16 lanes by 256 bits gives lane 4*g+t of a
-    warp of the rows g and g+8 pairs of columns 8 apart ("Data Movement Shape", .16x256b).
+def tcgen05(n: int, dtype_in: DType, *, blocks: int = 1) -> MatrixUnit:
+    """PTX's `tcgen05.mma` with 128 rows for each of one or two blocks (`cta_group`) and n columns
+    (PTX ISA, "Matrix Shape"): row i of a block's results is lane i of its tensor memory ("Data Path
+    Layout Organization", M = 128 of one block, M = 256 of two). A warp loads from the 32 lanes that
+    its number modulo 4 says; where there are eight warps, the last four have the second half of the
+    columns. A load of 16 lanes by 256 bits gives lane 4*g+t of a warp of the rows g and g+8 pairs
+    of columns 8 apart ("Data Movement Shape", .16x256b).
 
-    Each lane has a row of an operand, or half of its terms where two lanes share the row. Terms are
-    those of 32 bytes: 8 of `.tf32`, kind 2 of table 42 of the ISA.
+    Each lane has a row of an operand, or a slice of its terms where several lanes share the row.
+    Each of two blocks has half of the columns of b. Terms are those of 32 bytes: 8 of `.tf32`, kind
+    2 of table 42 of the ISA.
     """
     lanes = 256 if n >= 128 else 128
-    k, vector = 32 // dtype_in.itemsize, 16 // dtype_in.itemsize
+    k = 32 // dtype_in.itemsize
 
     def share(lane: int, rows: int) -> tuple[Position, ...]:
-        half, row = divmod(lane, rows)
-        terms = k if lanes == rows else vector
-        return tuple((row, terms * half + step) for step in range(terms))
+        """Rows and terms of an operand that a block has, which one of its lanes has."""
+        chunk, row = divmod(lane % lanes, rows)
+        terms = k * rows // lanes
+        return tuple((lane // lanes * rows + row, terms * chunk + step) for step in range(terms))
 
-    columns = n * 128 // lanes
-    a = tuple(share(lane, 128) for lane in range(lanes))
-    b = tuple(tuple((term, row) for row, term in share(lane, n)) for lane in range(lanes))
+    columns, every = n * 128 // lanes, range(blocks * lanes)
+    a = tuple(share(lane, 128) for lane in every)
+    b = tuple(tuple((term, row) for row, term in share(lane, n // blocks)) for lane in every)
     c = tuple(
         tuple(
-            (lane // 32 % 4 * 32 + g + row, lane // 128 * columns + column + 2 * t + pair)
+            (
+                lane // lanes * 128 + lane // 32 % 4 * 32 + g + row,
+                lane % lanes // 128 * columns + column + 2 * t + pair,
+            )
             for half in (0, 16)
             for column in range(0, columns, 8)
             for row in (half, half + 8)
             for pair in (0, 1)
         )
-        for lane in range(lanes)
+        for lane in every
         for g, t in [divmod(lane % 32, 4)]
     )
-    dtype_out = dtypes.float32 if dtype_in.is_float else dtypes.int32
+    m, dtype_out = 128 * blocks, dtypes.float32 if dtype_in.is_float else dtypes.int32
     is_short = dtype_in is dtypes.float32
-    name = f"tcgen05.m128n{n}k{k}.{'tf32' if is_short else dtype_in.name}"
+    name = f"tcgen05.m{m}n{n}k{k}.{'tf32' if is_short else dtype_in.name}"
     return MatrixUnit(
-        name, 128, n, k, lanes, dtype_in, dtype_out, a, b, c,
-        synchronous=False, row_bytes=128, digits=_TF32 * is_short, columns=n,
+        name, m, n, k, blocks * lanes, dtype_in, dtype_out, a, b, c,
+        synchronous=False, row_bytes=128, digits=_TF32 * is_short, columns=n, blocks=blocks,
     )  # fmt: skip
+
+
+def pair_of(unit: MatrixUnit) -> MatrixUnit:
+    """The unit of two blocks, each with the rows of this one."""
+    return tcgen05(unit.n, unit.dtype_in, blocks=2)
 
 
 def simdgroup(dtype_in: DType, dtype_out: DType) -> MatrixUnit:
@@ -241,13 +253,14 @@ def matrix_unit(
     digits: int = 0,
     columns: int = 0,
     takes_left: bool = False,
+    blocks: int = 1,
 ) -> MatrixUnit:
     """The unit whose text has these fields; its layouts follow from its kind."""
     del m, synchronous, row_bytes, columns
     if name.startswith("wgmma"):
         return wgmma(n, dtype_in, takes_left=takes_left)
     if name.startswith("tcgen05"):
-        return tcgen05(n, dtype_in)
+        return tcgen05(n, dtype_in, blocks=blocks)
     if digits:
         return mma_of_tf32()
     if name.startswith("mfma"):

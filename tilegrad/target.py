@@ -47,7 +47,8 @@ class MatrixUnit:
 
     A unit with `columns` adds in a memory of its own, where c takes that number of columns: one
     lane of the block begins it, and `c_layout` says what the lanes load from there behind the last
-    product.
+    product. One of two `blocks` is that of a pair: its lanes are those of both, and each block has
+    half of the rows of a and c, and of the columns of b.
 
     A unit with `digits` takes operands in `dtype_in` whose fractions are rounded to that number of
     binary digits, ties away from zero: it is used where the switch TF32 allows it alone.
@@ -73,6 +74,7 @@ class MatrixUnit:
     digits: int = 0
     columns: int = 0
     takes_left: bool = False
+    blocks: int = 1
 
     @property
     def is_dot(self) -> bool:

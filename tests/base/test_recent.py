@@ -9,8 +9,7 @@ import threading
 from pathlib import Path
 
 import tilegrad
-from tilegrad.base.forgetful_tables import Bounded, SecondTime
-from tilegrad.base.recent import Recent
+from tilegrad.base.recent import Bounded, Recent, SecondTime
 
 ROOT = Path(tilegrad.__file__).parent
 
@@ -116,13 +115,13 @@ BOUNDED = {
     "engine/realize/bindings.py _bindings": "KEEP_KERNELS",
     "engine/realize/noted_writes.py _later": "weak: the nodes that are alive",
     "engine/realize/noted_writes.py _last": "weak: the buffers that are alive",
-    "engine/run/memory.py _leaves": "weak: the leaves that are alive",
-    "engine/run/memory.py _memory": "as _leaves",
-    "engine/run/memory.py _tables": "tables of modules, whose entries are as _leaves",
-    "engine/run/memory.py _stale": "as _leaves",
+    "engine/run/leaf_memory.py _leaves": "weak: the leaves that are alive",
+    "engine/run/leaf_memory.py _memory": "as _leaves",
+    "engine/run/leaf_memory.py _tables": "tables of modules, whose entries are as _leaves",
+    "engine/run/leaf_memory.py _stale": "as _leaves",
     "engine/search/kernel_search.py _files": "values of BEAM_FILE",
-    "engine/realize/slice_offsets.py _seen": "_MOST",
-    "engine/run/memory.py _writers": "threads that have written to tensors",
+    "engine/realize/changing_numbers.py _seen": "_MOST_OFFSETS",
+    "engine/run/leaf_memory.py _writers": "threads that have written to tensors",
     "grad/regions.py _marks": "weak: the marks that are alive",
     "grad/regions.py _regions": "weak: the nodes that are alive",
     "grad/node_hooks.py _watchers": "weak: the nodes that are alive",
@@ -137,6 +136,7 @@ BOUNDED = {
     "tensor/storage/failed_runs.py _failed": "weak: the calls that are alive",
     "tensor/storage/past.py _names": "weak: the nodes that are alive",
     "tensor/storage/host_readable.py _looked": "weak: the memory that is alive",
+    "tensor/storage/host_readable.py _uploaded": "weak: the memory that is alive",
     "tensor/handle/device.py _names": "_MOST",
     "tensor/exchange/dlpack_capsules.py _given": "what others hold of ours",
     "tensor/spectral/fourier.py _chirps": "_MOST_KEPT",
@@ -172,9 +172,10 @@ CACHED = {
     "capture/frames.py can_watch": "no argument",
     "capture/pure.py _array_functions": "one module",
     "compile/clang.py _found": "values of CC and PATH",
-    "optimize/matrix.py _check_layouts": "matrix units of targets",
+    "optimize/opts/matrix.py _check_layouts": "matrix units of targets",
     "compile/hiprtc.py open_compiler": "no argument",
     "tensor/storage/host_runs.py _arrays": "no argument",
+    "torch/airy.py _at_integers": "no argument",
     "compile/nvrtc.py _includes": "no argument",
     "compile/nvrtc.py _library": "no argument",
     "compile/ptxas.py find_ptxas": "no argument",

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from tilegrad import Context
-from tilegrad.optimize import heuristic_units
+from tilegrad.optimize.generators import heuristic_units
 
 
 @pytest.fixture

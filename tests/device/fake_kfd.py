@@ -18,6 +18,7 @@ from tilegrad.device.backend import Backend
 from tilegrad.hardware import amd_target
 from tilegrad.runtime.code_object import loaded_symbols
 from tilegrad.runtime.kfd import REQUESTS, KfdRuntime, Node
+from tilegrad.runtime.pm4 import command_processor_of
 from tilegrad.runtime.protocol import Dims
 
 __all__ = ["NODE", "CommandProcessor", "Gpu", "device_over"]
@@ -138,21 +139,27 @@ class Gpu:
         return [name for name, _ in self.log]
 
 
-# Registers that begin a group, by their number in gc_9_4_2_offset.h and 0x2000.
+# Registers that begin a group, by their number in gc_9_4_2_offset.h and 0x2000, or that in
+# gc_10_1_0_offset.h, gc_10_3_0_offset.h and gc_11_0_0_offset.h and 0x1260 (navi10_ip_offset.h).
 NAMES = {
     0x2E04: "START_X", 0x2E07: "NUM_THREAD_X", 0x2E0C: "PGM_LO", 0x2E12: "PGM_RSRC1",
-    0x2E15: "RESOURCE_LIMITS", 0x2E18: "TMPRING_SIZE", 0x2E2D: "PGM_RSRC3", 0x2E40: "USER_DATA_0",
+    0x2E15: "RESOURCE_LIMITS", 0x2E18: "TMPRING_SIZE", 0x2E40: "USER_DATA_0",
 }  # fmt: skip
+NAMES_OF = {"gfx9": NAMES | {0x2E2D: "PGM_RSRC3"}, "gfx1": NAMES | {0x2E28: "PGM_RSRC3"}}
+# What an ACQUIRE_MEM empties at least: TCL1 and the scalar cache; GLK, GLV and GL1.
+EMPTIED = {"gfx9": 0x08400000, "gfx1": 0x380}
 
 
 class CommandProcessor(Gpu):
-    """As `Gpu`, of gfx90a: it reads PM4 as Linux has it (soc15d.h, gc_9_4_2_offset.h). A launch
-    begins whenever it likes: all that nothing waits for run in the wrong order, and what a launch
-    reads of the one before it is seen behind an ACQUIRE_MEM only.
+    """As `Gpu`, of an architecture: it reads PM4 as Linux has it (soc15d.h and gc_9_4_2_offset.h;
+    nvd.h and gc_11_0_0_offset.h). A launch begins whenever it likes: all that nothing waits for run
+    in the wrong order, and what a launch reads of the one before it is seen behind an ACQUIRE_MEM
+    only.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, arch: str = "gfx90a") -> None:
         super().__init__()
+        self.arch, self.family = arch, arch[:4]
         self.registers: dict[str, list[int]] = {}
         self.begun: list[tuple[int, int, Dims, Dims]] = []
         self.is_seen = True
@@ -173,17 +180,20 @@ class CommandProcessor(Gpu):
 
     def take(self, opcode: int, words: list[int]) -> None:
         if opcode == 0x76:  # SET_SH_REG
-            self.registers[NAMES[words[0] + 0x2C00]] = words[1:]
-        elif opcode == 0x15:  # DISPATCH_DIRECT
-            assert words[3] == 0b101
+            self.registers[NAMES_OF[self.family][words[0] + 0x2C00]] = words[1:]
+        elif opcode == 0x15:  # DISPATCH_DIRECT, of warps of 32 lanes from gfx10 on
+            assert words[3] == (0b101 if self.family == "gfx9" else 0x8005)
             assert self.registers["START_X"] == [0, 0, 0]
             assert self.registers["TMPRING_SIZE"] == self.registers["RESOURCE_LIMITS"] == [0]
             low, high = self.registers["PGM_LO"]
             data = self.registers["USER_DATA_0"]
             first, second = self.registers["PGM_RSRC1"]
-            # As many scalars as the kernel expects, the address of its arguments last.
-            assert len(data) == second >> 1 & 31
-            assert first and self.registers["PGM_RSRC3"]
+            # As many scalars as the kernel expects, the address of its arguments last. LLVM pads
+            # those of gfx11, and three positions, to 16 (its feature UserSGPRInit16Bug).
+            assert len(data) == (2 if self.arch.startswith("gfx11") else second >> 1 & 31)
+            assert len(data) <= second >> 1 & 31
+            # gfx90a and gfx11 have bits there.
+            assert first and (self.registers["PGM_RSRC3"] != [0] or self.arch.startswith("gfx10"))
             lanes = tuple(self.registers["NUM_THREAD_X"])
             self.begun.append(
                 ((high << 32 | low) << 8, data[-1] << 32 | data[-2], tuple(words[:3]), lanes)
@@ -195,15 +205,19 @@ class CommandProcessor(Gpu):
             while self.begun:
                 self.compute(*self.begun.pop())
         else:  # ACQUIRE_MEM
-            assert opcode == 0x58 and words[1:] == [0xFFFFFFFF, 0xFFFFFF, 0, 0, 10]
-            assert words[0] & 0x08400000 == 0x08400000 and not self.begun
+            caches = words.pop(0) if self.family == "gfx9" else words.pop()
+            ahead = [] if self.family == "gfx9" else [0]
+            assert opcode == 0x58 and words == [*ahead, 0xFFFFFFFF, 0xFFFFFF, 0, 0, 10]
+            least = EMPTIED[self.family]
+            assert caches & least == least and not self.begun
             self.is_seen = True
 
 
 def device_over(
     gpu: Gpu, name: str = "FAKEKFD", arch: str = "gfx942", has_pm4: bool = False
 ) -> Backend:
-    described = amd.backend(f"AMD:{arch}", KfdRuntime(NODE, gpu, has_pm4))
+    processor = command_processor_of(arch) if has_pm4 else None
+    described = amd.backend(f"AMD:{arch}", KfdRuntime(NODE, gpu, processor))
     target = replace(amd_target(arch), matrix_units=())
 
     def compile_source(text: str) -> bytes:

@@ -428,12 +428,15 @@ def test_a_call_without_room_is_made_again_when_what_is_kept_has_gone_back(
 
 def test_a_launch_that_is_refused_is_told_with_its_kernel_and_sizes(library: FakeLibrary) -> None:
     x = Tensor([1.0] * 5, device="FAKEAMD").realize()
+    first = (x * 2).realize()
     library.refusal = "hipModuleLaunchKernel"
     with pytest.raises(DeviceError, match=r"^E_\w+: AMD: hipModuleLaunchKernel: ") as caught:
         (x + 1).realize()
     details = caught.value.details
     assert len(details["blocks"]) == len(details["lanes"]) == 3  # type: ignore[arg-type]
-    assert details["code"] == 719
+    # An unspecified failure of what was launched before may be why.
+    assert details["code"] == 719 and str(details["launched"]).startswith("E_")
+    del first
 
 
 def test_a_lost_gpu_says_what_to_do(library: FakeLibrary) -> None:

@@ -25,8 +25,8 @@ from tilegrad import Context, Device, Tensor
 from tilegrad.engine.plans.plans import normalise
 from tilegrad.engine.program.stages import to_program
 from tilegrad.ir.uop import UOp
-from tilegrad.optimize.heuristic import heuristic
-from tilegrad.optimize.opts import start
+from tilegrad.optimize.generators.heuristic import heuristic
+from tilegrad.optimize.opts.opts import start
 from tilegrad.schedule.schedule import make_schedule
 
 random = np.random.default_rng(3)

@@ -21,7 +21,7 @@ from tilegrad.compile import nvrtc
 from tilegrad.device import cuda
 from tilegrad.device.backend import Backend
 from tilegrad.hardware import cuda_target
-from tilegrad.optimize import heuristic_units
+from tilegrad.optimize.generators import heuristic_units
 from tilegrad.render.cuda import CUDARenderer
 from tilegrad.runtime.interface import compiled_below_heading
 from tilegrad.runtime.protocol import Runtime

@@ -500,6 +500,25 @@ def test_a_lost_device_says_what_to_do(fake: FakeDriver, runtime: NVRuntime) -> 
     assert "start the process anew" in str(caught.value)
 
 
+def test_a_launch_on_a_lost_device_names_what_was_launched_before(
+    fake: FakeDriver, runtime: NVRuntime
+) -> None:
+    """The driver tells of a kernel's access at whatever call comes later; a launch that it refuses
+    for its own sake has no such suspects.
+    """
+    program, places = launches(runtime)
+    runtime.launch(program, places, [1], (1, 1, 1), (4, 1, 1))
+    fake.fail["cuLaunchKernel"] = CUresult.CUDA_ERROR_INVALID_VALUE
+    with pytest.raises(DeviceError, match="CUDA_ERROR_INVALID_VALUE") as caught:
+        runtime.launch(program, places, [1], (1, 1, 1), (4, 1, 1))
+    assert "launched" not in caught.value.details
+    fake.fail["cuLaunchKernel"] = CUresult.CUDA_ERROR_ILLEGAL_ADDRESS
+    with pytest.raises(DeviceError, match="CUDA_ERROR_ILLEGAL_ADDRESS") as caught:
+        runtime.launch(program, places, [1], (1, 1, 1), (4, 1, 1))
+    assert caught.value.details["launched"] == program.name
+    assert "start the process anew" in str(caught.value)
+
+
 def test_a_graph_that_the_driver_refuses_is_told_with_its_kernels(
     fake: FakeDriver, runtime: NVRuntime
 ) -> None:

@@ -186,6 +186,15 @@ def test_what_a_mask_hides_is_not_read(device: str) -> None:
     np.testing.assert_array_equal(found, np.einsum("nchwij,ocij->nohw", windows, weight))
 
 
+@pytest.mark.parametrize("dtype", ["int16", "uint16"])
+def test_several_chosen_integers_of_16_bits_are_stored_together(device: str, dtype: str) -> None:
+    """Their registers have 32 bits, so the pairs of 16 in which floats are stored are none."""
+    values = np.random.default_rng(4).integers(0, 1000, (5, 9)).astype(dtype)
+    mask = np.arange(45).reshape(5, 9) % 3 == 0
+    found = on(device, values, dtype).masked_select(on(device, mask, "bool"), 15)
+    np.testing.assert_array_equal(found.numpy(), values[mask])
+
+
 @pytest.mark.parametrize("dtype", ["float16", "float32"])
 def test_attention_is_that_of_its_definition(device: str, dtype: str) -> None:
     """One kernel: keys and values by cp.async, and in half precision both products by mma."""

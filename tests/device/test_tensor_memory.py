@@ -79,19 +79,20 @@ def product(
 @pytest.mark.parametrize("dtype", [HALF, pytest.param(dtypes.bfloat16, marks=nightly)])
 def test_large_products_have_the_largest_unit(dtype: DType) -> None:
     found = program(product(4096, 4096, 4096, dtype=dtype), None, TARGET)
-    assert units(found) == {f"tcgen05.m128n256k16.{dtype.name}"}
-    # One lane copies the tiles; 256 rows share a tile of the right operand.
+    assert units(found) == {f"tcgen05.m256n256k16.{dtype.name}"}
+    # One lane copies the tiles; 256 rows share a tile of the right operand, of which each of two
+    # blocks copies a half.
     assert not any(node.op is Ops.COPY_ASYNC for node in found)
     assert sum(node.op is Ops.DEFINE_ACC for node in found) == 2
-    assert {node.arg for node in found if node.op is Ops.ARRIVE} == {(256 + 256) * 128}
+    assert {node.arg for node in found if node.op is Ops.ARRIVE} == {(256 + 128) * 128}
 
 
 @pytest.mark.row("M9.1")
 @pytest.mark.parametrize(
     ("sizes", "name"),
     [
-        ((2048, 2048, 1024), "tcgen05.m128n256k16.float16"),
-        ((2048, 1024, 1024), "tcgen05.m128n128k16.float16"),
+        ((2048, 2048, 1024), "tcgen05.m256n256k16.float16"),
+        ((2048, 1024, 1024), "tcgen05.m256n128k16.float16"),
         ((1024, 1024, 1024), "tcgen05.m128n64k16.float16"),
         # A long sum has more accumulators, which are in registers (lower.levels).
         pytest.param((4096, 4096, 16384), "tcgen05.m128n128k16.float16", marks=nightly),
@@ -485,7 +486,7 @@ def test_one_lane_has_the_loop_to_itself(
 
 def _columns(sizes: tuple[int, int, int]) -> int:
     (name,) = units(program(product(*sizes), None, TARGET))
-    return int(re.findall(r"m128n(\d+)k16", name)[0])
+    return int(re.findall(r"n(\d+)k16", name)[0])
 
 
 @has_tools

@@ -35,8 +35,8 @@ from tilegrad.ir.args import TileMap
 from tilegrad.ir.op import Axis, Ops
 from tilegrad.ir.text import dump, parse_program
 from tilegrad.ir.uop import UOp
+from tilegrad.lower.filling_lanes import find_boxes
 from tilegrad.lower.lower import lower
-from tilegrad.lower.tile_copies import find_boxes
 from tilegrad.render.tile_maps import maps_of
 from tilegrad.tools.gpu_report import count
 
@@ -80,7 +80,7 @@ def test_operands_of_large_products_are_copied_by_one_lane(
 def test_blocks_run_in_the_order_that_they_have_of_lanes_copies(
     sizes: tuple[int, int, int],
 ) -> None:
-    """In groups where both operands are larger than the cache (lower.block_order)."""
+    """In groups where both operands are larger than the cache (`lower.grid.order_of_blocks`)."""
     by_one, by_lanes = (program(product(*sizes), None, each) for each in (TARGET, BY_LANES))
 
     def blocks(found: list[UOp]) -> dict[str, int]:

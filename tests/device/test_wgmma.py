@@ -41,7 +41,7 @@ from tilegrad.device.emulator import execute
 from tilegrad.device.nv import nv_target
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp
-from tilegrad.optimize.opt import Opt, OptOps
+from tilegrad.optimize.opts.opt import Opt, OptOps, ReduceOperand, Side
 from tilegrad.render.ptx import PTXRenderer
 from tilegrad.target import Target
 from tilegrad.tools.gpu_report import count
@@ -116,7 +116,7 @@ def test_a_tile_of_another_layout_is_refused(rows: tuple[int, int], few_blocks: 
     ast = product(128, 256, 128)
     changed = [
         Opt(opt.op, opt.axis, (*opt.arg[:2], *rows))
-        if opt.op is OptOps.STAGE and opt.arg[0] == -2
+        if opt.op is OptOps.STAGE and opt.arg[0] == ReduceOperand(Side.RIGHT)
         else opt
         for opt in good_opts(ast, TARGET)
     ]

@@ -28,8 +28,8 @@ from tilegrad.device.nv import nv_target
 from tilegrad.ir.op import Ops
 from tilegrad.ir.text import dump, parse_program
 from tilegrad.ir.uop import UOp
-from tilegrad.optimize.heuristic_slices import SliceShaper
-from tilegrad.optimize.opt import Opt, OptOps
+from tilegrad.optimize.generators.heuristic_slices import SliceShaper
+from tilegrad.optimize.opts.opt import Opt, OptOps
 from tilegrad.render.ptx import PTXRenderer
 from tilegrad.tools.gpu_report import count
 from tilegrad.tools.gpu_time import predicted

@@ -30,7 +30,7 @@ class Kind(NamedTuple):
     files: tuple[str, ...]
     declared: str
     named: str
-    own: str = ""
+    own: str = "(?!)"
 
 
 class Addition(NamedTuple):
@@ -50,18 +50,23 @@ KINDS = {
     "rewrite rule": Kind(
         ("ir/rules", "lower", "schedule"), r' +(?:Rule|\w+\.rule)\(\s*"([\w-]+)"', '"NAME"'
     ),
-    "Opt": Kind(("optimize/opt.py",), r'    ([A-Z]+) = "', r'OptOps\.NAME\b|^    NAME = "'),
+    # Earlier commits had it in the folder above.
+    "Opt": Kind(
+        ("optimize/opts/opt.py", "optimize/opt.py"),
+        r'    ([A-Z]+) = "',
+        r'OptOps\.NAME\b|^    NAME = "',
+    ),
     "generator of Opts": Kind(
         ("optimize",),
-        r"from tilegrad\.optimize\.(heuristic_\w+) import",
-        r"tilegrad\.optimize\.NAME\b",
-        "optimize/NAME.py",
+        r"from tilegrad\.optimize\.(?:generators\.)?(heuristic_\w+) import",
+        r"tilegrad\.optimize\.(?:generators\.)?NAME\b",
+        r"optimize/(?:generators/)?NAME\.py",
     ),
     "device": Kind(
         ("device/registry.py",),
         r'    "([A-Z0-9]+)": "tilegrad\.device',
         r'tilegrad\.device\.LOWER\b|"NAME"',
-        "device/LOWER.py",
+        r"device/LOWER\.py",
     ),
     "dtype": Kind(
         ("base/dtype.py",),
@@ -131,7 +136,9 @@ def _touched(name: str, commit: str, kind: Kind) -> Iterator[str]:
     for text in re.split(r"^diff --git .*$", shown, flags=re.M)[1:]:
         file = re.search(r"^\+\+\+ b/tilegrad/(.*)$", text, re.M)
         lines = re.findall(r"^\+(?!\+\+ )(.*)$", text, re.M)
-        if file is not None and (file[1] == own or any(re.search(pattern, each) for each in lines)):
+        if file is None:
+            continue
+        if re.fullmatch(own, file[1]) or any(re.search(pattern, each) for each in lines):
             yield file[1]
 
 

@@ -18,7 +18,7 @@ from tilegrad.base.dtype import dtypes
 from tilegrad.device.registry import Devices
 from tilegrad.grad.rules import DERIVATIVES, NO_DERIVATIVE
 from tilegrad.ir.op import Ops
-from tilegrad.optimize.opt import OptOps
+from tilegrad.optimize.opts.opt import OptOps
 from tilegrad.target import Target
 
 ROOT = Path(__file__).parents[2]
@@ -83,10 +83,10 @@ def test_every_op_stands_in_its_file_and_says_how_it_is_differentiated() -> None
 
 
 def test_every_opt_is_named_and_moved_in_its_files() -> None:
-    assert {op.name for op in OptOps} <= assigned("optimize/opt.py")
-    moves = (PACKAGE / "optimize/opts.py").read_text().partition("_MOVES: ")[2]
+    assert {op.name for op in OptOps} <= assigned("optimize/opts/opt.py")
+    moves = (PACKAGE / "optimize/opts/opts.py").read_text().partition("_MOVES: ")[2]
     assert {op.name for op in OptOps} == set(re.findall(r"OptOps\.(\w+):", moves))
-    tried = set(re.findall(r"OptOps\.(\w+)", (PACKAGE / "optimize/actions.py").read_text()))
+    tried = set(re.findall(r"OptOps\.(\w+)", (PACKAGE / "optimize/search/actions.py").read_text()))
     assert {op.name for op in OptOps} - tried == {"MERGE", "SCAN", "SLICE"}
 
 
@@ -98,12 +98,13 @@ def test_every_rule_of_several_stages_or_of_a_pass_stands_where_the_table_says()
 
 
 def test_every_generator_has_a_file_that_the_first_one_asks() -> None:
-    generators = set((PACKAGE / "optimize").glob("heuristic_*.py"))
+    folder = PACKAGE / "optimize/generators"
+    generators = set(folder.glob("heuristic_*.py"))
     assert all(is_named(file, "generator of Opts") for file in generators)
     reached, left = set[str](), ["heuristic"]
     while left:
-        text = (PACKAGE / f"optimize/{left.pop()}.py").read_text()
-        fresh = set(re.findall(r"tilegrad\.optimize\.(\w+)", text)) - reached
+        text = (folder / f"{left.pop()}.py").read_text()
+        fresh = set(re.findall(r"tilegrad\.optimize\.generators\.(\w+)", text)) - reached
         reached |= fresh
         left += fresh
     assert {file.stem for file in generators} <= reached

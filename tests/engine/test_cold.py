@@ -13,8 +13,9 @@ from tilegrad import Context, Tensor
 from tilegrad.engine.program.stages import to_program
 from tilegrad.ir.uop import UOp
 from tilegrad.lower import peel
-from tilegrad.optimize import opts, shaper
-from tilegrad.optimize.heuristic import heuristic
+from tilegrad.optimize.generators import shaper
+from tilegrad.optimize.generators.heuristic import heuristic
+from tilegrad.optimize.opts import opts
 from tilegrad.target import Target
 
 TARGET = Target(name="wide", vector_bytes=64, registers=32, has_fma=True, has_mask=True, threads=2)

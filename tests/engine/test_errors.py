@@ -28,7 +28,7 @@ from tilegrad.base.errors import (
     TilegradError,
 )
 from tilegrad.base.trace import counters
-from tilegrad.engine.run import memory
+from tilegrad.engine.run import leaf_memory
 from tilegrad.tensor.handle.core import live
 
 N = 5000
@@ -48,7 +48,7 @@ def filled(value: float, n: int = N) -> Tensor:
 def state() -> tuple[int, int, int]:
     """Bytes in use, live buffers, live tensors."""
     gc.collect()
-    return GlobalCounters.mem_used, len(memory.buffers()), len(list(live()))
+    return GlobalCounters.mem_used, len(leaf_memory.buffers()), len(list(live()))
 
 
 @contextmanager

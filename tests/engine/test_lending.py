@@ -12,7 +12,7 @@ import pytest
 
 from tilegrad import Context, GlobalCounters, Tensor, dtypes, jit
 from tilegrad.base.errors import OutOfMemoryError
-from tilegrad.engine.run.memory import buffer_of
+from tilegrad.engine.run.leaf_memory import buffer_of
 from tilegrad.runtime.buffer import Buffer
 from tilegrad.tensor.storage import memory
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tilegrad import Context, Tensor
-from tilegrad.engine.build import progress_bar
+from tilegrad.engine.build import kernels
 
 
 class Screen(io.StringIO):
@@ -25,8 +25,8 @@ class Screen(io.StringIO):
 def written(monkeypatch: pytest.MonkeyPatch, rows: int, *, terminal: bool, **switches: Any) -> str:
     """What is written while four kernels are compiled, without patience."""
     screen = Screen(terminal)
-    monkeypatch.setattr(progress_bar, "_PATIENCE_S", 0.0)
-    monkeypatch.setattr(progress_bar, "_PAUSE_S", 0.0)
+    monkeypatch.setattr(kernels, "_PATIENCE_S", 0.0)
+    monkeypatch.setattr(kernels, "_PAUSE_S", 0.0)
     monkeypatch.setattr(sys, "stderr", screen)
     x = Tensor.ones(rows, 3).contiguous().realize()
     screen.truncate(0)
@@ -54,6 +54,6 @@ def test_the_switch_keeps_a_terminal_clean(monkeypatch: pytest.MonkeyPatch) -> N
 def test_a_short_wait_shows_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     screen = Screen(is_terminal=True)
     monkeypatch.setattr(sys, "stderr", screen)
-    with progress_bar.Progress(10) as note:
+    with kernels.Progress(10) as note:
         note.tell(3)
     assert screen.getvalue() == ""

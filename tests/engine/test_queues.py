@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 from tilegrad.base.dtype import dtypes
 from tilegrad.base.errors import InternalError
 from tilegrad.engine.plans.plan import LoopPlan, Plan, PlannedMemory, Step
-from tilegrad.engine.run.plan_queues import queues_of
-from tilegrad.engine.run.queues import ByteRange, Command, Job, Kind, Queues
+from tilegrad.engine.run.queues import ByteRange, Command, Job, Kind, Queues, queues_of
 
 
 def region(name: str, start: int = 0, end: int = 4) -> ByteRange:

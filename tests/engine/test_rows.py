@@ -17,7 +17,7 @@ import pytest
 
 from tilegrad import Context, Device, GlobalCounters, Tensor
 from tilegrad.base.dtype import dtypes
-from tilegrad.engine.run import memory
+from tilegrad.engine.run import leaf_memory
 from tilegrad.engine.run.report import plain
 from tilegrad.runtime.buffer import Buffer
 
@@ -185,7 +185,7 @@ def test_memory_in_use_is_that_of_the_buffers() -> None:
     def held() -> int:
         return sum(
             buffer.nbytes
-            for buffer in memory.buffers()
+            for buffer in leaf_memory.buffers()
             # What is on several devices is held by its shards.
             if isinstance(buffer, Buffer)
             and buffer.is_allocated
@@ -390,7 +390,9 @@ def test_the_first_run_of_a_kernel_is_green(capsys: pytest.CaptureFixture[str]) 
 def test_a_copy_by_hand(device: str) -> None:
     """Memory of NumPy's, wrapped, copied to the device and read back; without the copy, zeros."""
     array = numpy.array([1, 2], dtype=numpy.int32)
-    source = memory.buffer_of(memory.buffer_from_host("HOST", dtypes.int32, array.data, 2))
+    source = leaf_memory.buffer_of(
+        leaf_memory.buffer_from_host("HOST", dtypes.int32, array.data, 2)
+    )
     assert (source.size, source.dtype, source.device) == (2, dtypes.int32, "HOST")
     view = source.host_view()
     assert view is not None

@@ -31,11 +31,11 @@ from tilegrad.engine.search import kernel_search
 from tilegrad.engine.search.children import Child, ChildError, Children
 from tilegrad.engine.search.kernel_search import InChildren, search_kernel
 from tilegrad.ir import UOp
-from tilegrad.optimize.findings import Finding, line_of, parse_findings
-from tilegrad.optimize.heuristic import heuristic
-from tilegrad.optimize.opt import Opt, OptOps
-from tilegrad.optimize.opts import start
-from tilegrad.optimize.search import Built, Found, Shapes, Task
+from tilegrad.optimize.generators.heuristic import heuristic
+from tilegrad.optimize.opts.opt import Opt, OptOps
+from tilegrad.optimize.opts.opts import start
+from tilegrad.optimize.search.findings import Finding, line_of, parse_findings
+from tilegrad.optimize.search.search import Built, Found, Shapes, Task
 
 UPCAST = OptOps.UPCAST
 CPU = Device["CPU"]

@@ -33,10 +33,10 @@ from tilegrad.engine.search import candidate
 from tilegrad.engine.search.candidate import _reduced
 from tilegrad.ir import UOp
 from tilegrad.ir.op import Ops
-from tilegrad.optimize.actions import actions
-from tilegrad.optimize.heuristic import heuristic
-from tilegrad.optimize.opt import Opt
-from tilegrad.optimize.opts import start
+from tilegrad.optimize.generators.heuristic import heuristic
+from tilegrad.optimize.opts.opt import Opt
+from tilegrad.optimize.opts.opts import start
+from tilegrad.optimize.search.actions import actions
 from tilegrad.runtime.protocol import Dims, launch_dims, variable_names
 from tilegrad.target import Target
 

@@ -22,7 +22,7 @@ from tilegrad import Context, GlobalCounters, Tensor
 from tilegrad.base.errors import InternalError, OutOfMemoryError, TilegradError
 from tilegrad.engine.realize import bindings, known_graphs
 from tilegrad.engine.realize.short_runs import ShortRun
-from tilegrad.engine.run.memory import OverwrittenError
+from tilegrad.engine.run.leaf_memory import OverwrittenError
 from tilegrad.engine.run.run import recording
 from tilegrad.tensor.storage import short_reads
 

@@ -23,7 +23,7 @@ from tilegrad.base.errors import (
 )
 from tilegrad.engine.realize import bindings, size_ranges
 from tilegrad.engine.run import ready
-from tilegrad.engine.run.memory import OverwrittenError
+from tilegrad.engine.run.leaf_memory import OverwrittenError
 from tilegrad.tensor.calls.joins import _FEWEST_NODES
 from tilegrad.tensor.calls.recorded import recorded
 from tilegrad.tensor.handle.waiting import this_thread

@@ -14,7 +14,7 @@ from examples.systolic import (
     main,
     product,
 )
-from tilegrad.optimize.opt import Opt
+from tilegrad.optimize.opts.opt import Opt
 
 # Cycles to move a tile: some numbers of each lane at once.
 TILE = SIDE // MOVED * (TRANSFER_START + 4 * SIDE * MOVED // BYTES_A_CYCLE)

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tilegrad.base.dtype import DType, dtypes
-from tilegrad.engine.run.memory import buffer_of
+from tilegrad.engine.run.leaf_memory import buffer_of
 from tilegrad.grad import gradients
 from tilegrad.ir.args import BufferArg
 from tilegrad.ir.op import Ops

@@ -17,8 +17,8 @@ import pytest
 from tests.fresh import forget
 from tilegrad import Context, Tensor, dtypes
 from tilegrad.engine.realize import noted_writes
-from tilegrad.engine.run.memory import buffers
-from tilegrad.ir.boxes import box_of
+from tilegrad.engine.realize.noted_writes import box_of
+from tilegrad.engine.run.leaf_memory import buffers
 from tilegrad.ir.op import Ops
 
 START = np.array([[0.3, 0.2, -0.1], [0.1, -0.4, 0.25], [0.2, 0.1, 0.3]])

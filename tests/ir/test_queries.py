@@ -108,7 +108,7 @@ WITHOUT_A_NAME = {
     "engine/program/blocks.py": 1,
     "engine/realize/unknowns.py": 1,
     "lower/memory_accumulators.py": 1,
-    "optimize/shared_scan.py": 1,
+    "optimize/opts/shared_scan.py": 1,
 }
 
 

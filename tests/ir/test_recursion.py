@@ -116,9 +116,8 @@ BOUNDED = {
     "lower/integers.py": {"_OrderedSums.ordered": "a vector of indices, and its first lane"},
     "lower/linearize.py": dict.fromkeys(["_Emitter._effects", "_Emitter._feet"], LOOPS),
     "lower/accumulators.py": {"reduce_to_accumulator": KERNEL},
-    "lower/skip.py": {"_bounds": KERNEL},
-    "lower/skip_products.py": {"_is_closed": KERNEL},
-    "lower/shuffled_loads.py": dict.fromkeys(
+    "lower/skip.py": {"_bounds": KERNEL, "_is_always_zero": KERNEL},
+    "lower/lane_accesses.py": dict.fromkeys(
         ["_lane_of", "_load_open", "load_and_shuffle"], KERNEL
     ),
     "render/llvm_lines.py": dict.fromkeys(["constant_of", "mangled"], "a vector's scalar"),

@@ -18,7 +18,7 @@ from tilegrad.base.dtype import AddressSpace, DType, dtypes
 from tilegrad.base.errors import DataError
 from tilegrad.ir import Axis, Ops, UOp
 from tilegrad.ir.args import BufferArg, KernelInfo, RandArg
-from tilegrad.ir.constructor_text import show
+from tilegrad.ir.node_methods import show
 from tilegrad.ir.text import dump, parse, parse_program, register, render
 
 x = UOp.variable("x", 0, 10)

@@ -9,10 +9,10 @@ from tests.optimize.test_stage import SEED, WIDE, kernel_of
 from tilegrad import Tensor
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp
-from tilegrad.lower.choose import choose_loads
-from tilegrad.optimize.heuristic import heuristic
-from tilegrad.optimize.opt import Opt, OptOps
-from tilegrad.optimize.opts import apply_opts
+from tilegrad.lower.load_merging import choose_loads
+from tilegrad.optimize.generators.heuristic import heuristic
+from tilegrad.optimize.opts.opt import Opt, OptOps
+from tilegrad.optimize.opts.opts import apply_opts
 
 MODES = {"reflect": "reflect", "circular": "wrap"}
 

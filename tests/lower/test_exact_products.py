@@ -14,7 +14,7 @@ from tilegrad import Context, Tensor
 from tilegrad.base.dtype import dtypes
 from tilegrad.ir.op import Ops
 from tilegrad.lower.lower import lower
-from tilegrad.optimize.opts import start
+from tilegrad.optimize.opts.opts import start
 from tilegrad.target import Target
 
 DEVICES = ["EMU:METAL", "EMU:CUDA", "EMU:CL", "EMU:WEBGPU", "EMU:NV:sm_80",

@@ -18,10 +18,10 @@ from tilegrad.hardware import cuda_target
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp
 from tilegrad.lower.levels import MOST_TERMS, block_length
-from tilegrad.optimize.actions import actions
-from tilegrad.optimize.heuristic import heuristic
-from tilegrad.optimize.opt import Opt, OptOps
-from tilegrad.optimize.opts import apply_opt, apply_opts, start
+from tilegrad.optimize.generators.heuristic import heuristic
+from tilegrad.optimize.opts.opt import Opt, OptOps
+from tilegrad.optimize.opts.opts import apply_opt, apply_opts, start
+from tilegrad.optimize.search.actions import actions
 from tilegrad.target import Target
 
 CPU = Device["CPU"].target

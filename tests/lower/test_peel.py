@@ -7,15 +7,19 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from tests.schedule.plans import kernel_of
 from tilegrad import Context, Device, Tensor
 from tilegrad.base.dtype import dtypes
 from tilegrad.engine.build.kernel import Kernel, Opt, OptOps
+from tilegrad.engine.program.stages import to_program
 from tilegrad.ir.args import KernelInfo
 from tilegrad.ir.definition import Stage
 from tilegrad.ir.op import Axis, Ops
 from tilegrad.ir.spec import verify
 from tilegrad.ir.uop import UOp
 from tilegrad.lower.peel import peel
+from tilegrad.optimize.generators.heuristic import heuristic
+from tilegrad.optimize.opts.opts import start
 from tilegrad.target import Target
 
 TARGET = replace(Device["CPU"].target, vector_bytes=32, has_mask=True)
@@ -58,10 +62,54 @@ def test_several_iterations_with_gates_are_a_loop() -> None:
     assert found[-1].src == tuple(stores)
 
 
-@pytest.mark.parametrize(("count", "has_mask"), [(13, True), (29, False)])
-def test_short_loops_and_targets_without_masks_stay(count: int, has_mask: bool) -> None:
-    found = program(count, replace(TARGET, has_mask=has_mask))
-    assert [node.src[0].arg for node in found if node.op is Ops.RANGE] == [-(-count // 8)]
+def test_short_loops_stay() -> None:
+    found = program(13, TARGET)
+    assert [node.src[0].arg for node in found if node.op is Ops.RANGE] == [2]
+
+
+def test_without_masks_no_lane_has_a_branch_but_in_the_last_iteration() -> None:
+    found = program(29, replace(TARGET, has_mask=False))
+    (loop,) = [node for node in found if node.op is Ops.RANGE]
+    assert loop.src[0].arg == 3
+    inside, behind = found[: found.index(end := found_end(found))], found[found.index(end) :]
+    assert not any(node.is_gated for node in inside if node.op in (Ops.LOAD, Ops.STORE))
+    assert any(node.is_gated for node in behind if node.op in (Ops.LOAD, Ops.STORE))
+
+
+def padded(columns: int, front: int, end: int) -> UOp:
+    """Rows of a copy with zeros before and after them."""
+    width = front + columns + end
+    made, given = (UOp(Ops.DEFINE_GLOBAL, dtypes.float32.ptr(4 * n), (), slot)
+                   for slot, n in ((0, width), (1, columns)))  # fmt: skip
+    row, column = (UOp.range(n, at, Axis.LOOP) for at, n in enumerate((4, width)))
+    gate = (column >= front) & (column < front + columns)
+    load = given.load(row * columns + column - front, UOp.const(dtypes.float32, 0.0), gate)
+    store = made.store(row * width + column, load)
+    return UOp(Ops.SINK, dtypes.void, (store,), KernelInfo("E", (0, 1)))
+
+
+def test_without_masks_the_first_iteration_is_apart_too() -> None:
+    kernel = Kernel(padded(53, 3, 4), replace(TARGET, has_mask=False))
+    opts = [Opt(OptOps.OVERLAP, 1, 8), Opt(OptOps.UPCAST, 2, 0)]
+    found = kernel.apply_opts(opts).linearize()
+    loops = [node for node in found if node.op is Ops.RANGE]
+    assert [loop.src[0].arg for loop in loops] == [4, 6]
+    start = found.index(loops[1])
+    inside = found[start : start + found[start:].index(found_end(found[start:-2]))]
+    accesses = (Ops.LOAD, Ops.STORE)
+    assert [node.is_gated for node in inside if node.op in accesses].count(True) == 0
+    for part in (found[:start], found[start + len(inside) :]):
+        assert any(node.is_gated for node in part if node.op in accesses)
+
+
+def test_a_condition_that_the_loop_does_not_move_stands_once() -> None:
+    """Rows above an image are padding as a whole, and lanes of the first and last vectors are."""
+    x, w = Tensor.empty(2, 16, 56, 56).realize(), Tensor.empty(16, 1, 3, 3).realize()
+    target = replace(TARGET, vector_bytes=16, registers=16, has_mask=False, threads=0)
+    ast = start(kernel_of(x.conv2d(w, groups=16, padding=1), target), target)
+    found = to_program(ast, target, heuristic(ast, target))[1]
+    assert len(set(found)) == len(found)
+    assert any(node.is_gated for node in found if node.op is Ops.LOAD)
 
 
 @pytest.mark.parametrize("device", ["CPU", "EMU:CPU"])

@@ -14,7 +14,7 @@ from tests.schedule.plans import kernel_of
 from tilegrad import Context, Device, Tensor
 from tilegrad.engine.program.stages import to_program
 from tilegrad.ir import Ops
-from tilegrad.optimize.opt import Opt, OptOps
+from tilegrad.optimize.opts.opt import Opt, OptOps
 
 X = np.arange(3 * 40 * 48, dtype=np.float32).reshape(3, 40, 48)
 Both = tuple[Callable[[Tensor], Tensor], Callable[[Any], Any]]

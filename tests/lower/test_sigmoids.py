@@ -1,5 +1,5 @@
-"""tanh and the logistic function are as exact as lower/sigmoids.py says, and so are gradients that
-are made of their results.
+"""tanh and the logistic function are as exact as lower/transcendental.py says, and so are gradients
+that are made of their results.
 
 float32 is measured against NumPy's float64, float64 against decimal fractions.
 """

@@ -21,8 +21,7 @@ from tilegrad.ir.op import Axis, Ops
 from tilegrad.ir.rules import simplify
 from tilegrad.ir.uop import UOp
 from tilegrad.lower.expand import unroll
-from tilegrad.lower.skip import skip_iterations
-from tilegrad.lower.skip_products import skip_products
+from tilegrad.lower.skip import skip_iterations, skip_products
 from tilegrad.target import Target
 
 TARGET = Device["CPU"].target

@@ -21,7 +21,7 @@ from tilegrad.base.errors import OptError
 from tilegrad.device.nv import nv_target
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp
-from tilegrad.optimize.opt import Opt, OptOps
+from tilegrad.optimize.opts.opt import Opt, OptOps
 from tilegrad.tools.gpu_report import count
 
 NV = nv_target("sm_80")

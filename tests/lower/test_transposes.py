@@ -15,8 +15,8 @@ from tilegrad.engine.program.stages import to_program
 from tilegrad.ir import Axis, Ops, UOp
 from tilegrad.ir.args import KernelInfo
 from tilegrad.lower.lower import lower
-from tilegrad.lower.transpose_stores import transpose_stores
-from tilegrad.optimize.opt import Opt, OptOps
+from tilegrad.lower.transpose_accesses import transpose_stores
+from tilegrad.optimize.opts.opt import Opt, OptOps
 from tilegrad.target import Target
 
 

@@ -28,7 +28,7 @@ from tilegrad.ir.uop import UOp
 from tilegrad.lower import levels
 from tilegrad.lower.lower import PASSES, lower
 from tilegrad.lower.units_behind import wait_behind
-from tilegrad.optimize import heuristic_units
+from tilegrad.optimize.generators import heuristic_units
 from tilegrad.target import Target
 
 TARGET = nv_target("sm_90a")
@@ -120,7 +120,7 @@ def test_what_other_nodes_read_on_the_way_is_waited_for() -> None:
 
 
 def test_the_pass_comes_before_sums_are_split() -> None:
-    names = [name for name, _ in PASSES]
+    names = [step.name for step in PASSES]
     assert names.index("lower.unroll_tiles") < names.index("lower.units_behind")
     assert names.index("lower.units_behind") < names.index("lower.levels")
 

@@ -12,7 +12,7 @@ from tilegrad.device.emulator import execute
 from tilegrad.hardware import opencl_target
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp
-from tilegrad.optimize.opt import OptOps
+from tilegrad.optimize.opts.opt import OptOps
 from tilegrad.render.python import render_python
 from tilegrad.runtime.simt import SimtProgram
 

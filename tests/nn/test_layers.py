@@ -422,8 +422,8 @@ def test_an_input_of_another_size(
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: nn.Linear(0, 3), "Linear: in_features must be an integer above 0, not 0"),
-        (lambda: nn.Linear(3, 2.5), "Linear: out_features must be an integer above 0, not 2.5"),  # type: ignore[arg-type]
+        (lambda: nn.Linear(-1, 3), "Linear: in_features must be an integer, 0 or more, not -1"),
+        (lambda: nn.Linear(3, 2.5), "Linear: out_features must be an integer, 0 or more, not 2.5"),  # type: ignore[arg-type]
         (lambda: nn.Conv2d(3, 4, 3, groups=2), "Conv2d: 2 groups do not divide 3 channels into 4"),
         (lambda: nn.Conv2d(3, 4, 3, stride=0), "Conv2d: stride 0 does not fit"),
         (
@@ -466,3 +466,20 @@ def test_losses_refuse_other_shapes_and_reductions() -> None:
         nn.HuberLoss(reduction="avg")(Tensor.ones(3), Tensor.ones(3))
     with pytest.raises(ConfigError, match="huber_loss: delta must be above 0"):
         nn.HuberLoss(delta=0)(Tensor.ones(3), Tensor.ones(3))
+
+
+def test_layers_of_no_features() -> None:
+    layer = nn.Linear(0, 3)
+    x = Tensor.ones(2, 0)
+    y = layer(x)
+    assert y.tolist() == [[0.0] * 3] * 2
+    gradients = y.sum().gradient(layer.weight, layer.bias)
+    assert [each.shape for each in gradients] == [(3, 0), (3,)]
+    assert gradients[1].tolist() == [2.0] * 3
+    stack = nn.Sequential(nn.Linear(3, 0), nn.ReLU(), nn.Linear(0, 2, bias=False))
+    assert stack(Tensor.ones(4, 3)).tolist() == [[0.0, 0.0]] * 4
+    assert nn.LayerNorm(0)(Tensor.ones(2, 0)).shape == (2, 0)
+    assert nn.Embedding(4, 0)(Tensor([1, 3])).shape == (2, 0)
+    assert nn.Embedding(0, 3)(Tensor([], dtype="int64")).shape == (0, 3)
+    assert nn.PReLU(0)(Tensor.ones(2, 0)).shape == (2, 0)
+    assert nn.init.kaiming_uniform_(Tensor.ones(3, 0)).shape == (3, 0)

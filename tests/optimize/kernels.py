@@ -17,10 +17,10 @@ from tilegrad.ir.op import Ops
 from tilegrad.ir.spec import verify
 from tilegrad.ir.uop import UOp
 from tilegrad.lower.lower import lower
-from tilegrad.optimize.heuristic import heuristic
-from tilegrad.optimize.name import kernel_name
-from tilegrad.optimize.opt import Opt, OptOps
-from tilegrad.optimize.opts import apply_opts, start
+from tilegrad.optimize.analysis.name import kernel_name
+from tilegrad.optimize.generators.heuristic import heuristic
+from tilegrad.optimize.opts.opt import Opt, OptOps
+from tilegrad.optimize.opts.opts import apply_opts, start
 from tilegrad.render.cstyle import CUDARenderer, MetalRenderer
 from tilegrad.schedule.items import Schedule
 from tilegrad.schedule.schedule import make_schedule

@@ -15,13 +15,13 @@ from tests.optimize.test_search import CPU, MATMUL, of_cpu
 from tilegrad.base.dtype import dtypes
 from tilegrad.ir.op import Axis, Ops
 from tilegrad.ir.uop import UOp
-from tilegrad.optimize.accesses import open_share
-from tilegrad.optimize.choice import choose
-from tilegrad.optimize.heuristic import heuristic
-from tilegrad.optimize.model import estimate
-from tilegrad.optimize.opt import Opt, OptOps
-from tilegrad.optimize.opts import apply_opts, start
-from tilegrad.optimize.shaper import Shaper
+from tilegrad.optimize.analysis.accesses import open_share
+from tilegrad.optimize.generators.choice import choose
+from tilegrad.optimize.generators.heuristic import heuristic
+from tilegrad.optimize.generators.shaper import Shaper
+from tilegrad.optimize.model.model import estimate
+from tilegrad.optimize.opts.opt import Opt, OptOps
+from tilegrad.optimize.opts.opts import apply_opts, start
 
 ONE, TILE = [Opt(OptOps.UPCAST, 0, 2)], [Opt(OptOps.UPCAST, 1, 16), Opt(OptOps.UPCAST, 0, 8)]
 

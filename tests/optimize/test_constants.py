@@ -14,7 +14,7 @@ ROOT = Path(__file__).parents[2]
 FILES = sorted(
     file
     for folder in ("optimize", "schedule")
-    for file in (ROOT / "tilegrad" / folder).glob("*.py")
+    for file in (ROOT / "tilegrad" / folder).rglob("*.py")
 )
 # No choice of speed: how Opts and kernels are printed, the bits of a set, a random generator.
 NAMES = {"_RED", "_RANK", "VERSION", "_EXPANDED", "_ROTATIONS", "_PARITY"}

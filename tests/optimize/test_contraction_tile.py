@@ -13,7 +13,7 @@ import pytest
 
 from tests.optimize.test_stage import SEED, STAGE, UNROLL, WIDE, kernel_of, run
 from tilegrad import Tensor
-from tilegrad.optimize.heuristic import heuristic
+from tilegrad.optimize.generators.heuristic import heuristic
 
 
 def sides(m: int, k: int, n: int) -> tuple[Any, Any]:

@@ -27,11 +27,11 @@ from tilegrad.ir.text import parse
 from tilegrad.ir.uop import UOp
 from tilegrad.lower.lower import lower
 from tilegrad.matrix_units import dot_unit
-from tilegrad.optimize.dots import find_dots
-from tilegrad.optimize.heuristic import heuristic
-from tilegrad.optimize.model import estimate
-from tilegrad.optimize.opt import Opt, OptOps
-from tilegrad.optimize.opts import apply_opts, start
+from tilegrad.optimize.generators.heuristic import heuristic
+from tilegrad.optimize.model.model import estimate
+from tilegrad.optimize.opts.dots import find_dots
+from tilegrad.optimize.opts.opt import Opt, OptOps
+from tilegrad.optimize.opts.opts import apply_opts, start
 from tilegrad.render.llvm import LLVMRenderer
 from tilegrad.target import Target
 

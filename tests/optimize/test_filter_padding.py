@@ -10,9 +10,9 @@ from tests.schedule.plans import kernels, plan
 from tilegrad import Tensor
 from tilegrad.ir import Axis, Ops, UOp
 from tilegrad.ir.queries import stride_of
-from tilegrad.optimize.filter_padding import find_padding
-from tilegrad.optimize.heuristic import heuristic
-from tilegrad.optimize.opt import Opt, OptOps, axes_of
+from tilegrad.optimize.generators.filter_padding import find_padding
+from tilegrad.optimize.generators.heuristic import heuristic
+from tilegrad.optimize.opts.opt import Opt, OptOps, axes_of
 from tilegrad.target import Target
 
 TARGET = Target(

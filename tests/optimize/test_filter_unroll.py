@@ -11,10 +11,10 @@ from tests.optimize.kernels import buffer, conv2d, kernel
 from tests.schedule.plans import kernel_of
 from tilegrad import Tensor, jit
 from tilegrad.ir import Axis, Ops
-from tilegrad.optimize.heuristic import heuristic, short_shape
-from tilegrad.optimize.model import estimate
-from tilegrad.optimize.opt import Opt, OptOps
-from tilegrad.optimize.opts import apply_opts
+from tilegrad.optimize.generators.heuristic import heuristic, short_shape
+from tilegrad.optimize.model.model import estimate
+from tilegrad.optimize.opts.opt import Opt, OptOps
+from tilegrad.optimize.opts.opts import apply_opts
 from tilegrad.target import Target
 
 TARGET = Target("rows", vector_bytes=32, threads=8, has_mask=True)

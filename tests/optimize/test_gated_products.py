@@ -14,8 +14,8 @@ from tilegrad.device.nv import nv_target
 from tilegrad.ir.op import Axis, Ops
 from tilegrad.ir.queries import reductions_of
 from tilegrad.ir.uop import UOp
-from tilegrad.optimize.gated_products import without_choices
-from tilegrad.optimize.opt import OptOps
+from tilegrad.optimize.opts.gated_products import without_choices
+from tilegrad.optimize.opts.opt import OptOps
 from tilegrad.target import Target
 
 NV = nv_target("sm_80")

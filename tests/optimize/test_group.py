@@ -32,7 +32,7 @@ from tilegrad.hardware import opencl_target
 from tilegrad.ir.op import Axis, Ops
 from tilegrad.ir.rules import simplify
 from tilegrad.ir.uop import UOp
-from tilegrad.optimize.opt import Opt, OptOps, axes_of
+from tilegrad.optimize.opts.opt import Opt, OptOps, axes_of
 from tilegrad.target import Target
 
 GROUP, GROUPTOP = OptOps.GROUP, OptOps.GROUPTOP

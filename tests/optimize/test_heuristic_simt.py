@@ -39,7 +39,7 @@ from tilegrad.base.dtype import dtypes
 from tilegrad.hardware import opencl_target, webgpu_target
 from tilegrad.ir.op import Axis, Ops
 from tilegrad.ir.uop import UOp
-from tilegrad.optimize.opt import OptOps, axes_of
+from tilegrad.optimize.opts.opt import OptOps, axes_of
 
 
 def lanes(ast: UOp) -> int:

@@ -18,10 +18,10 @@ from tilegrad.engine.plans.plans import normalise
 from tilegrad.ir.op import Axis, Ops
 from tilegrad.ir.uop import UOp
 from tilegrad.lower.skip import skip_iterations
-from tilegrad.optimize.heuristic import heuristic
-from tilegrad.optimize.opt import Opt, OptOps
-from tilegrad.optimize.opts import apply_opts
-from tilegrad.optimize.stage import name_of_side, operand_of
+from tilegrad.optimize.generators.heuristic import heuristic
+from tilegrad.optimize.opts.opt import Opt, OptOps, Side
+from tilegrad.optimize.opts.opts import apply_opts
+from tilegrad.optimize.opts.stage import name_of_side, operand_of
 from tilegrad.target import Target
 
 # Caches so small that little values are worth keeping in scratch.
@@ -191,9 +191,9 @@ def test_what_is_computed_before_a_product_is_packed_as_well() -> None:
     np.testing.assert_allclose(run(ast, arrays, opts), expected, rtol=1e-4, atol=1e-3)
     folds = [node for node in ast.toposort() if node.op is Ops.REDUCE]
     for fold in folds:
-        for place, side in enumerate(fold.src[0].src):
+        for name, side in zip(Side, fold.src[0].src, strict=True):
             is_plain = all(node.op is not Ops.AFTER for node in side.toposort())
-            named = operand_of(ast, name_of_side(ast, fold, place))
+            named = operand_of(ast, name_of_side(ast, fold, name))
             assert named is (side if is_plain else None)
 
 

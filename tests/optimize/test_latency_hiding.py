@@ -11,8 +11,8 @@ import pytest
 from tests.optimize.test_stage import WIDE, kernel_of
 from tilegrad import Tensor
 from tilegrad.ir.op import Axis
-from tilegrad.optimize.heuristic import shape
-from tilegrad.optimize.opt import Opt, OptOps, axes_of
+from tilegrad.optimize.generators.heuristic import shape
+from tilegrad.optimize.opts.opt import Opt, OptOps, axes_of
 
 UPCAST, THREAD = OptOps.UPCAST, OptOps.THREAD
 

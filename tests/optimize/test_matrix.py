@@ -36,8 +36,8 @@ from tilegrad.base.errors import InternalError, OptError
 from tilegrad.hardware import cuda_target
 from tilegrad.ir.op import Axis, Ops
 from tilegrad.ir.uop import UOp
-from tilegrad.optimize.matrix import find_products
-from tilegrad.optimize.opt import Opt, OptOps, axes_of
+from tilegrad.optimize.opts.matrix import find_products
+from tilegrad.optimize.opts.opt import Opt, OptOps, axes_of
 from tilegrad.runtime.protocol import launch_dims
 from tilegrad.target import MatrixUnit, Target
 

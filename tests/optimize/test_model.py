@@ -18,12 +18,12 @@ from tilegrad.ir.rules import simplify
 from tilegrad.ir.uop import UOp
 from tilegrad.ir.vector_lanes import lane_axes
 from tilegrad.lower.lower import lower
-from tilegrad.optimize.accesses import access_of
-from tilegrad.optimize.explain_opts import explain
-from tilegrad.optimize.footprint import chunks_of, step_of
-from tilegrad.optimize.model import estimate
-from tilegrad.optimize.opt import Opt, OptOps
-from tilegrad.optimize.opts import apply_opts, start
+from tilegrad.optimize.analysis.accesses import access_of
+from tilegrad.optimize.analysis.footprint import chunks_of, step_of
+from tilegrad.optimize.model.explain_opts import explain
+from tilegrad.optimize.model.model import estimate
+from tilegrad.optimize.opts.opt import Opt, OptOps
+from tilegrad.optimize.opts.opts import apply_opts, start
 
 UPCAST, THREAD = OptOps.UPCAST, OptOps.THREAD
 SWAPPED = Opt(OptOps.SWAP, 0, 1)

@@ -27,8 +27,8 @@ from tilegrad.base.dtype import dtypes
 from tilegrad.ir.args import KernelInfo
 from tilegrad.ir.op import Axis, Ops
 from tilegrad.ir.uop import UOp, Variable
-from tilegrad.optimize.name import kernel_name
-from tilegrad.optimize.opt import Opt, OptOps
+from tilegrad.optimize.analysis.name import kernel_name
+from tilegrad.optimize.opts.opt import Opt, OptOps
 from tilegrad.render.names import function_name
 from tilegrad.target import Target
 

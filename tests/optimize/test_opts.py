@@ -38,7 +38,7 @@ from tilegrad.engine.program.stages import to_program
 from tilegrad.ir.args import KernelInfo
 from tilegrad.ir.op import Axis, Ops
 from tilegrad.ir.uop import UOp
-from tilegrad.optimize.opt import Opt, OptOps
+from tilegrad.optimize.opts.opt import Opt, OptOps
 from tilegrad.render.cstyle import MetalRenderer
 
 UPCAST, UNROLL, LOCAL = OptOps.UPCAST, OptOps.UNROLL, OptOps.LOCAL

@@ -29,7 +29,7 @@ from tests.optimize.test_opts import GROUP, GROUPTOP, LOCAL, PADTO, SWAP, TC, UN
 from tilegrad.base.errors import OptError
 from tilegrad.ir.op import Axis, Ops
 from tilegrad.ir.uop import UOp
-from tilegrad.optimize.opt import Opt, axes_of, reduce_axes
+from tilegrad.optimize.opts.opt import Opt, axes_of, reduce_axes
 
 
 def _integers(*shape: int, seed: int = 0) -> np.ndarray:

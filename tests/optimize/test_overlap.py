@@ -20,9 +20,9 @@ from tilegrad.hardware import cuda_target
 from tilegrad.ir.op import Axis, Ops
 from tilegrad.ir.uop import UOp
 from tilegrad.lower.lower import lower
-from tilegrad.optimize.heuristic import heuristic
-from tilegrad.optimize.opt import Opt, OptOps, axes_of, loop_order
-from tilegrad.optimize.opts import apply_opts
+from tilegrad.optimize.generators.heuristic import heuristic
+from tilegrad.optimize.opts.opt import Opt, OptOps, axes_of, loop_order
+from tilegrad.optimize.opts.opts import apply_opts
 from tilegrad.target import Target
 
 OVERLAP, UPCAST, THREAD, TILE, STAGE = (

@@ -11,8 +11,8 @@ from tests.schedule.plans import kernel_of, kernels, plan
 from tilegrad import Tensor, nn
 from tilegrad.ir.op import Axis, Ops
 from tilegrad.ir.uop import UOp
-from tilegrad.optimize.heuristic import shape
-from tilegrad.optimize.opt import OptOps, loop_order
+from tilegrad.optimize.generators.heuristic import shape
+from tilegrad.optimize.opts.opt import OptOps, loop_order
 from tilegrad.target import Target
 
 RNG = np.random.default_rng(11)

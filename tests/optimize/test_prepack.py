@@ -14,9 +14,9 @@ from tilegrad.engine.build.pipeline import CompiledKernel, compile_kernel, kerne
 from tilegrad.engine.build.prepacked_weights import _compiled, prepack
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp
-from tilegrad.optimize.heuristic import heuristic
-from tilegrad.optimize.opts import apply_opts
-from tilegrad.optimize.prepack import find_packed, take_out, worth_taking_out
+from tilegrad.optimize.generators.heuristic import heuristic
+from tilegrad.optimize.generators.prepack import find_packed, take_out, worth_taking_out
+from tilegrad.optimize.opts.opts import apply_opts
 
 BACKEND = Device["CPU"]
 

@@ -10,7 +10,7 @@ import pytest
 from tilegrad import Tensor
 from tilegrad.base.dtype import dtypes
 from tilegrad.ir import Axis, Ops, UOp
-from tilegrad.optimize.rows import rows_of_reduction
+from tilegrad.optimize.generators.amounts import rows_of_reduction
 from tilegrad.target import Target
 
 # Accumulators are 24 vectors, and 33; rows a multiple of 4096 bytes apart share a set of 8 lines.

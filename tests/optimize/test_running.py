@@ -14,7 +14,7 @@ from tilegrad import Device
 from tilegrad.base.errors import OptError
 from tilegrad.ir.op import Axis, Ops
 from tilegrad.ir.uop import UOp
-from tilegrad.optimize.opt import Opt, OptOps, axes_of
+from tilegrad.optimize.opts.opt import Opt, OptOps, axes_of
 
 CPU = replace(Device["CPU"].target, threads=2)
 UPCAST, TILE, THREAD, PADTO = OptOps.UPCAST, OptOps.TILE, OptOps.THREAD, OptOps.PADTO

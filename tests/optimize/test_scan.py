@@ -24,8 +24,8 @@ from tilegrad.base.dtype import dtypes
 from tilegrad.base.errors import OptError
 from tilegrad.hardware import opencl_target
 from tilegrad.ir.op import Ops
-from tilegrad.optimize.opt import OptOps
-from tilegrad.optimize.opts import apply_opt, start
+from tilegrad.optimize.opts.opt import OptOps
+from tilegrad.optimize.opts.opts import apply_opt, start
 from tilegrad.tools.gpu_report import count
 
 SCANS = {Ops.ADD: np.cumsum, Ops.MUL: np.cumprod, Ops.MAX: np.maximum.accumulate}

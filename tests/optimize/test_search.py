@@ -13,15 +13,17 @@ from tests.optimize.kernels import buffer, kernel, matmul, permute, reduce
 from tilegrad.base.errors import ConfigError, DataError, OptError
 from tilegrad.engine.build.kernel import Kernel
 from tilegrad.hardware import cuda_target
+from tilegrad.ir.args import KernelInfo
 from tilegrad.ir.op import Ops
+from tilegrad.ir.text import parse
 from tilegrad.ir.uop import UOp
-from tilegrad.optimize import search as module
-from tilegrad.optimize.actions import actions, canonical, edits
-from tilegrad.optimize.findings import Finding, line_of, parse_findings, parse_opts
-from tilegrad.optimize.model import estimate
-from tilegrad.optimize.opt import Opt, OptOps
-from tilegrad.optimize.opts import apply_opts, start
-from tilegrad.optimize.search import Built, Found, Option, Opts, Shapes, Task, search
+from tilegrad.optimize.model.model import estimate
+from tilegrad.optimize.opts.opt import Opt, OptOps, ReduceOperand, Side
+from tilegrad.optimize.opts.opts import apply_opts, start
+from tilegrad.optimize.search import search as module
+from tilegrad.optimize.search.actions import actions, canonical, edits
+from tilegrad.optimize.search.findings import Finding, line_of, parse_findings, parse_opts
+from tilegrad.optimize.search.search import Built, Found, Option, Opts, Shapes, Task, search
 from tilegrad.target import Target
 
 CPU = Target(
@@ -365,6 +367,11 @@ def test_a_fold_with_one_accumulator_waits_for_itself() -> None:
 FINDING = Finding(
     "ab12", "r_64_16", (Opt(OptOps.STAGE, -1, (2, (1, 0))), Opt(UPCAST, 1, 16)), 3.5e-6, 1.25e-6
 )
+OPERANDS = (
+    ReduceOperand(Side.LEFT),
+    ReduceOperand(Side.RIGHT, is_cast=False),
+    ReduceOperand(Side.LEFT, reduction=1),
+)
 
 
 def test_a_finding_is_a_line_that_reads_back() -> None:
@@ -373,6 +380,14 @@ def test_a_finding_is_a_line_that_reads_back() -> None:
     later = line_of(Finding("ab12", "r_64_16", (), 3e-6, 3e-6))
     assert parse_findings(["# heading", "", line]) == {"ab12": FINDING}
     assert parse_findings([line, later])["ab12"].opts == ()
+
+
+@pytest.mark.parametrize("operand", OPERANDS, ids=repr)
+def test_operands_of_reductions_read_back(operand: ReduceOperand) -> None:
+    opts = (Opt(OptOps.STAGE, 0, operand), Opt(OptOps.STAGE, 1, (operand, (1, 0), 4)))
+    assert parse_opts(repr(list(opts))) == opts
+    sink = UOp.sink(arg=KernelInfo("E", (0,), opts))
+    assert parse(repr(sink)) is sink
 
 
 @pytest.mark.parametrize(
@@ -386,6 +401,9 @@ def test_a_finding_is_a_line_that_reads_back() -> None:
         "[Other(op=OptOps.UPCAST, axis=0, arg=4)]",
         "[Opt(op=OptOps.UPCAST, axis=0, many=4)]",
         "[Opt(OptOps.UPCAST, 0, 4)]",
+        "[Opt(op=OptOps.STAGE, axis=0, arg=ReduceOperand(0))]",
+        "[Opt(op=OptOps.STAGE, axis=0, arg=ReduceOperand(Side.NOTHING))]",
+        "[Opt(op=OptOps.STAGE, axis=0, arg=Other(Side.LEFT))]",
         "[" * 5000,
         "",
     ],

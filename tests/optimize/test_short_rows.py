@@ -10,10 +10,10 @@ import pytest
 
 from tests.schedule.plans import kernels, plan
 from tilegrad import Tensor
-from tilegrad.optimize.heuristic import heuristic
-from tilegrad.optimize.model import estimate
-from tilegrad.optimize.opt import Opt, OptOps
-from tilegrad.optimize.opts import apply_opts
+from tilegrad.optimize.generators.heuristic import heuristic
+from tilegrad.optimize.model.model import estimate
+from tilegrad.optimize.opts.opt import Opt, OptOps
+from tilegrad.optimize.opts.opts import apply_opts
 from tilegrad.target import Target
 
 WIDE = Target("rows", vector_bytes=64, registers=32, threads=0, has_mask=True)

@@ -15,8 +15,8 @@ from tilegrad.engine.plans import plans
 from tilegrad.engine.program.stages import to_program
 from tilegrad.hardware import cuda_target
 from tilegrad.ir.uop import UOp
-from tilegrad.optimize.heuristic import shape, short_shape
-from tilegrad.optimize.opts import start
+from tilegrad.optimize.generators.heuristic import shape, short_shape
+from tilegrad.optimize.opts.opts import start
 
 Array = np.ndarray
 

@@ -19,8 +19,8 @@ from tilegrad.base.errors import OptError
 from tilegrad.device.nv import nv_target
 from tilegrad.ir.op import Axis, Ops
 from tilegrad.ir.queries import memory_of
-from tilegrad.optimize.opt import Opt, OptOps, axes_of
-from tilegrad.optimize.opts import apply_opt, start
+from tilegrad.optimize.opts.opt import Opt, OptOps, axes_of
+from tilegrad.optimize.opts.opts import apply_opt, start
 from tilegrad.target import Target
 from tilegrad.tools.gpu_report import count
 

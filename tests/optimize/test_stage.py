@@ -16,9 +16,9 @@ from tilegrad.engine.build.pipeline import compile_kernel
 from tilegrad.engine.program.stages import to_program
 from tilegrad.ir.op import Axis, Ops
 from tilegrad.ir.uop import UOp
-from tilegrad.optimize.heuristic import heuristic
-from tilegrad.optimize.opt import Opt, OptOps, axes_of, loop_order
-from tilegrad.optimize.opts import apply_opts
+from tilegrad.optimize.generators.heuristic import heuristic
+from tilegrad.optimize.opts.opt import Opt, OptOps, ReduceOperand, Side, axes_of, loop_order
+from tilegrad.optimize.opts.opts import apply_opts
 from tilegrad.target import Target
 
 SEED = np.random.default_rng(5)
@@ -437,7 +437,11 @@ def test_picked_elements_are_packed(is_turned: bool) -> None:
     expected = x @ theirs.T if is_turned else theirs @ x.T
     ast = kernel_of(result)
     np.testing.assert_allclose(result.numpy(), expected, rtol=1e-4, atol=1e-4)
-    opts = [Opt(UPCAST, 1, 16), Opt(UPCAST, 0, 4), Opt(STAGE, 0, -2 if is_turned else -1)]
+    opts = [
+        Opt(UPCAST, 1, 16),
+        Opt(UPCAST, 0, 4),
+        Opt(STAGE, 0, ReduceOperand(Side.RIGHT if is_turned else Side.LEFT)),
+    ]
     shaped = apply_opts(ast, opts, WIDE)
     (nest,) = [n for n in shaped.toposort() if n.op is Ops.END and n.src[0].op is Ops.STORE]
     written = [part for part in nest.src[0].ranges if part.arg[1] is Axis.UPCAST]

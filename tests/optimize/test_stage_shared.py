@@ -37,8 +37,8 @@ from tilegrad.hardware import cuda_target, opencl_target, webgpu_target
 from tilegrad.ir.op import Axis, Ops
 from tilegrad.ir.queries import memory_of
 from tilegrad.ir.uop import UOp
-from tilegrad.optimize.opt import Opt, OptOps, axes_of
-from tilegrad.optimize.opts import apply_opt
+from tilegrad.optimize.opts.opt import Opt, OptOps, ReduceOperand, Side, axes_of
+from tilegrad.optimize.opts.opts import apply_opt
 from tilegrad.target import Target
 from tilegrad.tools.gpu_report import count
 
@@ -46,10 +46,11 @@ TILE, STAGE, LOCAL, UPCAST, UNROLL, TC = (
     OptOps.TILE, OptOps.STAGE, OptOps.LOCAL, OptOps.UPCAST, OptOps.UNROLL, OptOps.TC,
 )  # fmt: skip
 nightly = pytest.mark.nightly
+LEFT, RIGHT = map(ReduceOperand, Side)
 # A block of 8x8 lanes, each with 4x4 results, 8 terms at a time.
 OPTS = [
     opt(TILE, 0, 32), opt(TILE, 2, 32), opt(TILE, 4, 8),
-    opt(STAGE, 4, (-1, (1, 0), 4)), opt(STAGE, 4, (-2, (1, 0), 4)),
+    opt(STAGE, 4, (LEFT, (1, 0), 4)), opt(STAGE, 4, (RIGHT, (1, 0), 4)),
     opt(UPCAST, 1, 4), opt(LOCAL, 1, 8), opt(UPCAST, 2, 4), opt(LOCAL, 2, 8), opt(UNROLL, 1, 0),
 ]  # fmt: skip
 
@@ -403,10 +404,11 @@ def refused(opts: list[Opt], message: str) -> None:
 
 
 def test_what_is_no_tile_is_refused() -> None:
-    refused([opt(STAGE, 0, -1)], "axis 0 is no reduce loop")
-    refused([*OPTS[:3], opt(STAGE, 4, -7)], "no one value -7")
-    refused([*OPTS[:3], opt(STAGE, 4, (-1, (0, 0), 4))], r"\(0, 0\) does not order the 2")
-    refused([*OPTS[:3], opt(STAGE, 4, (-1, (1, 0), -1))], "cannot be padded by -1")
-    refused([opt(OptOps.GROUP, 0, 4), opt(STAGE, 3, -1)], "lanes share the reduction")
+    refused([opt(STAGE, 0, LEFT)], "axis 0 is no reduce loop")
+    third = ReduceOperand(Side.LEFT, reduction=2)
+    refused([*OPTS[:3], opt(STAGE, 4, third)], r"no one value ReduceOperand\(Side.LEFT, red")
+    refused([*OPTS[:3], opt(STAGE, 4, (LEFT, (0, 0), 4))], r"\(0, 0\) does not order the 2")
+    refused([*OPTS[:3], opt(STAGE, 4, (LEFT, (1, 0), -1))], "cannot be padded by -1")
+    refused([opt(OptOps.GROUP, 0, 4), opt(STAGE, 3, LEFT)], "lanes share the reduction")
     whole = [opt(TILE, 0, 64), opt(TILE, 1, 64), opt(TILE, 2, 16)]
-    refused([*whole, opt(STAGE, 2, (-1, (1, 0), 9999))], "bytes of shared memory")
+    refused([*whole, opt(STAGE, 2, (LEFT, (1, 0), 9999))], "bytes of shared memory")

@@ -12,10 +12,10 @@ from tilegrad.base.trace import recording
 from tilegrad.engine.program.stages import to_program
 from tilegrad.ir import Axis, Ops, UOp
 from tilegrad.ir.args import KernelInfo
-from tilegrad.optimize.heuristic import heuristic
-from tilegrad.optimize.opt import Opt, OptOps
-from tilegrad.optimize.opts import start
-from tilegrad.optimize.stream_facts import score
+from tilegrad.optimize.analysis.stream_facts import score
+from tilegrad.optimize.generators.heuristic import heuristic
+from tilegrad.optimize.opts.opt import Opt, OptOps
+from tilegrad.optimize.opts.opts import start
 from tilegrad.target import Target
 
 

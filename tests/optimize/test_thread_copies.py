@@ -11,10 +11,10 @@ from tests.optimize.test_stage import WIDE, kernel_of
 from tilegrad import Context, Device, Tensor, dtypes
 from tilegrad.engine.program.stages import to_program
 from tilegrad.ir.op import Axis, Ops
-from tilegrad.optimize.heuristic import heuristic, shape
-from tilegrad.optimize.model import estimate
-from tilegrad.optimize.opt import Opt, OptOps
-from tilegrad.optimize.opts import apply_opts
+from tilegrad.optimize.generators.heuristic import heuristic, shape
+from tilegrad.optimize.model.model import estimate
+from tilegrad.optimize.opts.opt import Opt, OptOps
+from tilegrad.optimize.opts.opts import apply_opts
 
 ONE, TWO = replace(WIDE, threads=0), replace(WIDE, threads=8)
 

@@ -9,8 +9,8 @@ import pytest
 
 from tests.schedule.plans import kernels, plan
 from tilegrad import Device, Tensor
-from tilegrad.optimize.heuristic import heuristic
-from tilegrad.optimize.opt import OptOps
+from tilegrad.optimize.generators.heuristic import heuristic
+from tilegrad.optimize.opts.opt import OptOps
 
 
 @pytest.mark.parametrize(

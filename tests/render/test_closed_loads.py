@@ -7,7 +7,7 @@ import re
 from tests.schedule.plans import kernels, plan
 from tilegrad import Tensor
 from tilegrad.engine.program.stages import to_program
-from tilegrad.optimize.opt import Opt, OptOps
+from tilegrad.optimize.opts.opt import Opt, OptOps
 from tilegrad.render.llvm import LLVMRenderer
 from tilegrad.target import Target
 

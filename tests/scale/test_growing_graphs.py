@@ -18,7 +18,7 @@ from tests.schedule.plans import plan
 from tilegrad import Context, Tensor
 from tilegrad.base.trace import counters
 from tilegrad.ir.uop import UOp
-from tilegrad.schedule.dominators import Dominators
+from tilegrad.schedule.inlining import Dominators
 
 Steps = Callable[[Tensor, int], Tensor]
 

@@ -22,12 +22,12 @@ from tilegrad.base.trace import counters
 from tilegrad.engine.build import pipeline
 from tilegrad.engine.plans import plans
 from tilegrad.engine.realize import bindings
-from tilegrad.engine.run import memory, run
+from tilegrad.engine.run import leaf_memory, run
 from tilegrad.grad import derivative_templates as grad_templates
 from tilegrad.ir import uop
 from tilegrad.runtime.buffer import Buffer
 from tilegrad.tensor.calls import template_table
-from tilegrad.tensor.storage import segments
+from tilegrad.tensor.storage import block_runs, segments
 
 Graph = Callable[[Tensor, int], Tensor]
 START = np.linspace(-1, 1, 16)
@@ -103,13 +103,16 @@ each_graph = pytest.mark.parametrize(
 
 @pytest.fixture
 def cold(tmp_path: Path) -> Iterator[Callable[[], None]]:
-    """Call it to forget every plan and kernel; the disk has none."""
+    """Call it to forget every plan and kernel, so that loops are planned as a whole; the disk has
+    none.
+    """
     folders = iter(range(100))
     contexts: list[Context] = []
 
     def forget() -> None:
         bindings._bindings.clear()
         segments._known.clear()
+        block_runs._lengths.clear()
         plans._plans.clear()
         pipeline._kernels.clear()
         run._programs.clear()
@@ -152,7 +155,7 @@ def newer(than: list[Buffer]) -> list[Buffer]:
     tests' memory, which may go at any time, neither counts nor hides a leak.
     """
     known = {id(buffer) for buffer in than}
-    return [buffer for buffer in memory.buffers() if id(buffer) not in known]
+    return [buffer for buffer in leaf_memory.buffers() if id(buffer) not in known]
 
 
 # values, work, memory
@@ -175,7 +178,7 @@ def test_thousands_of_nodes(
     work: list[tuple[int, int, int]] = []
     for nodes in (300, 3000):
         cold()
-        before, earlier = held(), memory.buffers()
+        before, earlier = held(), leaf_memory.buffers()
         then = counters.visits, counters.rewrites, counters.compiles
         with shallow():
             result = make(x, nodes)
@@ -314,7 +317,7 @@ def test_a_hundred_thousand_nodes(
     for nodes in (10_000, 100_000):
         cold()
         then = counters.visits
-        before, earlier = held(), memory.buffers()
+        before, earlier = held(), leaf_memory.buffers()
         with shallow():
             result = make(x, nodes)
             found = result.numpy()

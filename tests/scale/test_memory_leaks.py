@@ -18,7 +18,7 @@ from tilegrad.base.errors import ShapeError
 from tilegrad.engine.build import pipeline
 from tilegrad.engine.plans import plans
 from tilegrad.engine.realize import bindings
-from tilegrad.engine.run import memory
+from tilegrad.engine.run import leaf_memory
 from tilegrad.ir import uop
 from tilegrad.tensor.handle.core import live
 
@@ -30,7 +30,7 @@ def held() -> dict[str, int]:
     return {
         "nodes": len(uop._table),
         "tensors": len(list(live())),
-        "buffers": len(memory.buffers()),
+        "buffers": len(leaf_memory.buffers()),
         "bytes": GlobalCounters.mem_used,
         "bindings": len(bindings._bindings),
         "plans": len(plans._plans),

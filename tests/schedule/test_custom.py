@@ -10,7 +10,7 @@ import pytest
 from tests.schedule.plans import plan
 from tilegrad import Context, Tensor, jit
 from tilegrad.base.errors import CaptureError, ShapeError, TilegradError
-from tilegrad.schedule.reason import Reason
+from tilegrad.schedule.items import Reason
 
 
 def ranks(x: Any) -> Any:

@@ -15,9 +15,10 @@ def steps_of(*tensors: Tensor) -> list[str]:
     return ["copy" if step.kernel is None else step.kernel.name for step in steps]
 
 
+@Context(SEGMENTS=0)
 @pytest.mark.usefixtures("nothing_known")
 def test_a_copy_into_memory_is_one_step() -> None:
-    # Larger than what becomes memory when the tensor is made.
+    """Where no call waits, so that an array is memory no sooner than a run copies it."""
     array = np.arange(24_000, dtype=np.float32).reshape(40, 600)
     x = Tensor.zeros(40, 600).contiguous().realize()
     used = GlobalCounters.mem_used
@@ -26,6 +27,7 @@ def test_a_copy_into_memory_is_one_step() -> None:
     np.testing.assert_array_equal(x.numpy(), array)
 
 
+@Context(SEGMENTS=0)
 def test_a_copy_that_others_ask_for_is_made_once() -> None:
     array = np.arange(24_000, dtype=np.float32)
     x, y = Tensor.zeros(24_000).contiguous().realize(), Tensor(array)
@@ -35,14 +37,16 @@ def test_a_copy_that_others_ask_for_is_made_once() -> None:
 
 
 @Context(TEMPLATES=1)
-def test_a_small_array_is_memory_from_the_start() -> None:
+@pytest.mark.parametrize("shape", [(4, 6), (40, 600)])
+def test_an_array_is_memory_from_the_start(shape: tuple[int, int]) -> None:
     """Where calls wait: none does while templates are compared."""
-    array = np.arange(24, dtype=np.float32).reshape(4, 6)
-    x, y = Tensor.zeros(4, 6).contiguous().realize(), Tensor(array)
+    array = np.arange(shape[0] * shape[1], dtype=np.float32).reshape(shape)
+    x, y = Tensor.zeros(*shape).contiguous().realize(), Tensor(array)
+    before = array.tolist()
     array[:] = -1
     assert steps_of(y) == []
     assert "copy" not in steps_of(x.assign(y))
-    assert x.tolist() == y.tolist() == np.arange(24).reshape(4, 6).tolist()
+    assert x.tolist() == y.tolist() == before
 
 
 def test_a_copy_into_a_part_or_in_another_dtype() -> None:

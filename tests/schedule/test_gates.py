@@ -8,9 +8,9 @@ import pytest
 from tilegrad import Tensor
 from tilegrad.base.dtype import dtypes
 from tilegrad.ir.op import Ops
-from tilegrad.ir.rules.terms import conjuncts
+from tilegrad.ir.rules.sums import conjuncts
 from tilegrad.ir.uop import UOp
-from tilegrad.schedule.gates import shorten_gates
+from tilegrad.schedule.finish import shorten_gates
 
 ROWS, SIZE = 6, 7
 

@@ -14,7 +14,7 @@ from tests.schedule.plans import plan_nodes
 from tilegrad import Tensor
 from tilegrad.ir.slices import find_slices, with_variable_slices
 from tilegrad.ir.uop import UOp
-from tilegrad.schedule import kernel_items, region
+from tilegrad.schedule import kernel_items, kernel_regions
 from tilegrad.schedule.items import Schedule
 
 STEPS = 7
@@ -45,7 +45,7 @@ def both_ways(
         found, fewer = plan_nodes(*roots), built
         built = 0
         patch.setattr(kernel_items, "without_offsets", lambda region: None)
-        patch.setattr(region, "_own", lambda value, variables: value)
+        patch.setattr(kernel_regions, "_own", lambda value, variables: value)
         wanted, all_of_them = plan_nodes(*roots), built
     assert found.items == wanted.items
     assert found.buffers == wanted.buffers and found.outputs == wanted.outputs

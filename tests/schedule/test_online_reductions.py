@@ -16,9 +16,9 @@ from tilegrad.device.cpu import cpu_target
 from tilegrad.ir.op import Axis
 from tilegrad.ir.ranges import slice_loop
 from tilegrad.ir.uop import UOp
-from tilegrad.optimize.heuristic import heuristic
-from tilegrad.optimize.opt import Opt, OptOps, reduce_axes
-from tilegrad.optimize.opts import apply_opt
+from tilegrad.optimize.generators.heuristic import heuristic
+from tilegrad.optimize.opts.opt import Opt, OptOps, reduce_axes
+from tilegrad.optimize.opts.opts import apply_opt
 from tilegrad.target import Target
 
 LENGTH, SIZE = 512, 24

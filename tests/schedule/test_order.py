@@ -15,7 +15,7 @@ from tests.schedule.plans import plan
 from tests.schedule.writes import wrote_alone
 from tests.tensor.helpers import close
 from tilegrad import Context, GlobalCounters, Tensor
-from tilegrad.engine.run.memory import buffer_of
+from tilegrad.engine.run.leaf_memory import buffer_of
 from tilegrad.runtime.buffer import Buffer
 from tilegrad.tensor.storage import memory
 

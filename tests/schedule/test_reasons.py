@@ -16,7 +16,7 @@ from tilegrad import Tensor, Variable, dtypes
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp
 from tilegrad.schedule.fuse import fuse
-from tilegrad.schedule.reason import Edge, Reason
+from tilegrad.schedule.items import Edge, Reason
 
 ROWS, COLUMNS = 8, 64
 

@@ -14,8 +14,8 @@ from tilegrad import Context, Device, Tensor
 from tilegrad.engine.plans.plans import normalise
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp
-from tilegrad.optimize.matrix import find_products
-from tilegrad.optimize.opts import start
+from tilegrad.optimize.opts.matrix import find_products
+from tilegrad.optimize.opts.opts import start
 from tilegrad.schedule.schedule import make_schedule
 
 

@@ -15,9 +15,8 @@ from tilegrad.engine.run.run import Launch, recording
 from tilegrad.ir.op import Ops
 from tilegrad.ir.placement import Group, Placement, even_ranges, reshaped
 from tilegrad.ir.uop import UOp
-from tilegrad.schedule.ring import ring_reduce
 from tilegrad.schedule.shard import Shards
-from tilegrad.schedule.shard_moves import moved
+from tilegrad.schedule.shard_moves import moved, ring_reduce
 
 TWO = ("CPU", "CPU:1")
 

@@ -8,7 +8,7 @@ import pytest
 from tests.schedule.plans import kernels, plan
 from tilegrad import Context, GlobalCounters, Tensor
 from tilegrad.ir.op import Ops
-from tilegrad.schedule.reason import Reason
+from tilegrad.schedule.items import Reason
 
 LARGE = 1 << 18
 

@@ -13,7 +13,7 @@ from tests.schedule.plans import plan
 from tests.schedule.writes import wrote_alone
 from tests.tensor.helpers import close
 from tilegrad import Context, Tensor
-from tilegrad.schedule.reason import Reason
+from tilegrad.schedule.items import Reason
 
 
 def line(size: int = 6) -> tuple[Tensor, np.ndarray]:

@@ -17,7 +17,7 @@ from tilegrad.tensor.storage import memory
 
 def base(tensor: Tensor) -> object:
     """The memory of a realized tensor, by its address in the engine."""
-    from tilegrad.engine.run.memory import buffer_of
+    from tilegrad.engine.run.leaf_memory import buffer_of
 
     return buffer_of(memory.base_of(tensor.uop))
 

@@ -14,7 +14,7 @@ from tilegrad.base.errors import DTypeError, ShapeError, TransformError
 from tilegrad.base.trace import counters
 from tilegrad.engine.plans import plans
 from tilegrad.engine.plans.plan import Plan, plan_of, text_of
-from tilegrad.engine.run import run, unrolled
+from tilegrad.engine.run import ready_launches, run
 from tilegrad.ir.op import Ops
 
 Array = npt.NDArray[Any]
@@ -115,7 +115,7 @@ def test_a_known_loop_runs_in_one_call(
             single.clear()
         loss_and_gradient(seed)
     assert not single
-    monkeypatch.setattr(unrolled, "MOST_LAUNCHES", steps - 1)
+    monkeypatch.setattr(ready_launches, "MOST_LAUNCHES", steps - 1)
     scan(affine, Tensor(numbers(7)), Tensor(numbers(steps, 7)), reverse=reverse)[1].realize()
     assert len(single) >= steps
 

@@ -15,8 +15,7 @@ from tilegrad.base.errors import InternalError, ShapeError
 from tilegrad.engine.program.stages import to_program
 from tilegrad.ir import Ops, UOp
 from tilegrad.ir.definition import Stage
-from tilegrad.ir.spec import verify
-from tilegrad.ir.width import find_narrow
+from tilegrad.ir.spec import find_narrow, verify
 
 SIZE = 2**31 + 10
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tests.tensor.helpers import close
 from tilegrad import GlobalCounters, Tensor, Variable, jit
-from tilegrad.engine.run.memory import buffer_of
+from tilegrad.engine.run.leaf_memory import buffer_of
 from tilegrad.ir import Ops
 from tilegrad.tensor.storage import memory
 from tilegrad.tensor.storage.writes import is_put_off

@@ -82,7 +82,8 @@ def test_no_axis_in_a_tuple_stands_for_all(name: str) -> None:
     x, expected = torch.tensor(values), REDUCTIONS[name](values)
     for axes in ((), []):
         for found in (
-            getattr(x, name)(dim=axes), getattr(x, name)(axes), getattr(torch, name)(x, dim=axes)
+            getattr(x, name)(dim=axes), getattr(x, name)(axes), getattr(torch, name)(x, dim=axes),
+            getattr(torch.Tensor, name)(x, dim=axes),
         ):  # fmt: skip
             assert found.shape == ()
             np.testing.assert_allclose(found.item(), expected, rtol=1e-12)
@@ -255,3 +256,124 @@ def test_what_is_taken_along_an_axis_counts_from_its_end() -> None:
     np.testing.assert_array_equal(found.numpy(), np.take_along_axis(values, index, 1))
     flat = torch.take_along_dim(torch.tensor(values), torch.tensor([-1, 2]))
     assert flat.tolist() == [5, 2]
+
+
+@pytest.mark.parametrize(
+    ("left", "right", "axes"),
+    [
+        ((2, 1, 3), (3, 4), ([1], [0])),
+        ((2, 5, 3), (1, 4), ([1], [0])),
+        ((2, 3), (1, 1), ([0, 1], [0, 1])),
+        ((2, 3, 4), (3, 1), ([1, 2], [0, -1])),
+    ],
+)
+def test_an_axis_of_size_1_stretches_in_tensordot(left: Any, right: Any, axes: Any) -> None:
+    a, b = np.arange(np.prod(left)).reshape(left), np.arange(np.prod(right)).reshape(right) + 1
+    found = torch.tensordot(torch.tensor(a), torch.tensor(b), dims=axes)
+    # Both stretched, then NumPy's.
+    wide, other = list(left), list(right)
+    for mine, theirs in zip(*axes, strict=True):
+        wide[mine] = other[theirs] = max(left[mine], right[theirs])
+    expected = np.tensordot(np.broadcast_to(a, wide), np.broadcast_to(b, other), axes)
+    assert found.dtype is torch.int64
+    np.testing.assert_array_equal(found.numpy(), expected)
+
+
+def test_sums_beside_nan_have_the_dtype_that_was_asked_for() -> None:
+    values = np.array([[1.0, np.nan, 2.5], [np.nan, np.nan, 4.0]], np.float32)
+    x = torch.tensor(values)
+    for dtype, kind in ((torch.float64, np.float64), (torch.float16, np.float16)):
+        for name in ("nansum", "nanmean"):
+            found = getattr(torch, name)(x, dim=1, dtype=dtype)
+            assert found.dtype is dtype
+            expected = getattr(np, name)(values.astype(kind), axis=1)
+            np.testing.assert_allclose(found.numpy(), expected)
+    assert torch.tensor([1, 2]).nansum(0, True, dtype=torch.float32).tolist() == [3.0]
+
+
+def test_cosines_of_numbers_whose_squares_leave_the_dtype() -> None:
+    similarity = torch.nn.functional.cosine_similarity
+    zeros = torch.zeros(2, 3, dtype=torch.float16)
+    assert similarity(zeros, zeros).tolist() == [0.0, 0.0]
+    large = torch.full((2, 3), 300.0, dtype=torch.float16)
+    assert similarity(large, large).dtype is torch.float16
+    np.testing.assert_allclose(similarity(large, -large).numpy(), [-1.0, -1.0], rtol=1e-3)
+    x = torch.tensor([[3e17, -4e17]]), torch.tensor([[4e18, 3e18]])
+    # (12 - 12) / (5 * 5), and (12 + 16) / (5 * 5).
+    np.testing.assert_allclose(similarity(*x).numpy(), [0.0], atol=1e-6)
+    np.testing.assert_allclose(similarity(x[0], x[1] * torch.tensor([1, -1])).numpy(), [0.96], 1e-6)
+
+
+def test_matrices_without_elements() -> None:
+    none = torch.zeros(2, 0, 0)
+    assert torch.matrix_exp(none).shape == (2, 0, 0)
+    assert torch.linalg.cond(none).tolist() == [0.0, 0.0]
+    a = np.array([[3.0, 1.0], [4.0, 2.0], [0.0, 5.0]])
+    q, r = torch.linalg.qr(torch.tensor(a), mode="r")
+    assert q.shape == (0,)
+    np.testing.assert_allclose(np.abs(r.numpy()), np.abs(np.linalg.qr(a, "r")), rtol=1e-12)
+
+
+def test_a_matrix_with_infinity_has_no_eigenvalues_and_leaves_the_others() -> None:
+    a = np.array([[[2.0, 1.0], [1.0, 2.0]], [[np.inf, 1.0], [1.0, 2.0]], [[np.nan, 1], [1, 2]]])
+    found = torch.linalg.eigvals(torch.tensor(a)).numpy()
+    np.testing.assert_allclose(np.sort(found[0].real), [1.0, 3.0], rtol=1e-12)
+    assert np.isnan(found[1:].real).all() and np.isnan(found[1:].imag).all()
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.complex128])
+def test_gradients_of_eigenvalues_are_those_of_differences(dtype: Any) -> None:
+    draw = np.random.default_rng(7)
+    a = draw.normal(size=(3, 3)) + (1j * draw.normal(size=(3, 3)) if dtype is np.complex128 else 0)
+    weights = np.array([0.5, -1.0, 2.0])
+
+    def loss(matrix: Any) -> float:
+        values, vectors = np.linalg.eig(matrix)
+        order = np.argsort(np.abs(values))
+        shares = np.abs(vectors[:, order]) ** 2
+        return float((np.abs(values[order]) * weights).sum() + (shares.T @ weights) @ weights)
+
+    x = torch.tensor(a.astype(dtype), requires_grad=True)
+    values, vectors = torch.linalg.eig(x)
+    order = torch.tensor(np.argsort(np.abs(values.detach().numpy())))
+    shares = vectors[:, order].abs().square()
+    w = torch.tensor(weights)
+    ((values[order].abs() * w).sum() + (shares.T @ w) @ w).backward()
+    step, expected = 1e-6, np.zeros((3, 3), dtype)
+    for at in np.ndindex(3, 3):
+        for unit in (1, 1j) if dtype is np.complex128 else (1,):
+            moved = np.zeros((3, 3), dtype)
+            moved[at] = step * unit
+            expected[at] += unit * (loss(a + moved) - loss(a - moved)) / (2 * step)
+    assert x.grad is not None
+    np.testing.assert_allclose(x.grad.numpy(), expected, rtol=1e-6, atol=1e-7)
+
+
+def test_a_copy_of_nothing_is_a_tensor_of_its_own() -> None:
+    x = torch.zeros(0, 3, requires_grad=True)
+    y = x.clone()
+    assert not y.is_leaf and y.mul_(2) is y
+    y.sum().backward()
+    assert x.grad is not None and x.grad.shape == (0, 3)
+
+
+def test_transforms_of_real_numbers_refuse_complex_ones() -> None:
+    z = torch.tensor([[1j, 2.0]])
+    for name in ("rfft", "rfft2", "rfftn", "ihfft"):
+        with pytest.raises(TypeError, match="a transform of real numbers"):
+            getattr(torch.fft, name)(z)
+
+
+def test_strides_in_place() -> None:
+    x = torch.arange(9.0)
+    y = x[3:]
+    assert y.as_strided_((2,), (3,)) is y and y.tolist() == [3.0, 6.0]
+    y.mul_(2)
+    assert x.tolist() == [0.0, 1.0, 2.0, 6.0, 4.0, 5.0, 12.0, 7.0, 8.0]
+    w = torch.arange(6.0, requires_grad=True)
+    v = w * 2
+    v.as_strided_((2, 2), (2, 1)).square().sum().backward()
+    assert w.grad is not None
+    assert w.grad.tolist() == [0.0, 8.0, 16.0, 24.0, 0.0, 0.0]
+    assert x.narrow_copy(0, 1, 2).tolist() == [1.0, 2.0]
+    assert torch.tensor([[-1.0, 2.0]]).prelu(torch.tensor([0.25, 0.5])).tolist() == [[-0.25, 2.0]]

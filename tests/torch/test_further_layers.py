@@ -113,3 +113,51 @@ def test_sizes_of_pools_are_lists_or_tuples(kind: type) -> None:
     halves = functions.fractional_max_pool2d(x, 2, output_ratio=kind((0.5, 0.34)))
     assert halves.shape == (1, 1, 3, 2)
     assert torch.nn.FractionalMaxPool2d(2, output_ratio=kind((0.5, 0.34)))(x).shape == (1, 1, 3, 2)
+
+
+@pytest.mark.parametrize("is_separate", [False, True])
+@pytest.mark.parametrize("mask", [None, "bool", "float"])
+def test_attention_of_given_weights(mask: str | None, is_separate: bool) -> None:
+    draw = np.random.default_rng(3)
+    length, keys, batch, size, heads = 3, 4, 2, 6, 2
+    q, k, v = (draw.normal(size=(n, batch, size)) for n in (length, keys, keys))
+    weight, bias = draw.normal(size=(3 * size, size)), draw.normal(size=3 * size)
+    out, out_bias = draw.normal(size=(size, size)), draw.normal(size=size)
+    hidden = np.array([[0, 0, 1, 0], [0, 1, 0, 0], [0, 0, 0, 1]], bool)
+    padding = np.array([[0, 0, 0, 1], [0, 0, 0, 0]], bool)
+    added = np.where(hidden, -np.inf, 0.0) if mask == "bool" else draw.normal(size=hidden.shape)
+    given = None if mask is None else torch.tensor(hidden if mask == "bool" else added)
+    w = [torch.tensor(each) for each in np.split(weight, 3)] if is_separate else [None] * 3
+    found, shares = torch.nn.functional.multi_head_attention_forward(
+        *map(torch.tensor, (q, k, v)), size, heads,
+        None if is_separate else torch.tensor(weight), torch.tensor(bias), None, None, False, 0.0,
+        torch.tensor(out), torch.tensor(out_bias), True, torch.tensor(padding), True, given,
+        is_separate, *w,
+    )  # fmt: skip
+    parts = zip((q, k, v), np.split(weight, 3), np.split(bias, 3), strict=True)
+    split = [
+        (x @ part.T + b).reshape(len(x), batch, heads, -1).transpose(1, 2, 0, 3)
+        for x, part, b in parts
+    ]
+    scores = split[0] @ split[1].swapaxes(-1, -2) / np.sqrt(size / heads)
+    scores = scores + (0 if mask is None else added)
+    scores = scores + np.where(padding, -np.inf, 0)[:, None, None]
+    expected = np.exp(scores - scores.max(-1, keepdims=True))
+    expected /= expected.sum(-1, keepdims=True)
+    np.testing.assert_allclose(shares.numpy(), expected.mean(1), rtol=1e-9, atol=1e-12)
+    joined = (expected @ split[2]).transpose(2, 0, 1, 3).reshape(length, batch, size)
+    np.testing.assert_allclose(found.numpy(), joined @ out.T + out_bias, rtol=1e-9, atol=1e-12)
+
+
+def test_attention_refuses_another_size() -> None:
+    x = torch.ones(2, 1, 4)
+    with pytest.raises(ValueError, match="multi_head_attention_forward: queries of 4 numbers"):
+        torch.nn.functional.multi_head_attention_forward(
+            x, x, x, 6, 2, torch.ones(12, 4), None, None, None, False, 0.0, torch.ones(4, 4), None
+        )
+
+
+def test_a_target_that_is_neither_1_nor_minus_1_has_both_terms() -> None:
+    loss = torch.nn.functional.hinge_embedding_loss
+    x, target = torch.tensor([3.0, 0.25, -2.0]), torch.tensor([1, -1, 0])
+    assert loss(x, target, reduction="none").tolist() == [3.0, 0.75, -2.0 + 3.0]

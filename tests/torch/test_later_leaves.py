@@ -21,6 +21,7 @@ MADE: dict[str, Callable[[], Any]] = {
     "computed and read": lambda: read(torch.tensor([1.0, 2.0, 3.0]) * 2 - 1),
     "a clone": lambda: torch.tensor([1.0, 2.0, 3.0]).clone(),
     "a view": lambda: torch.tensor([0.0, 1.0, 2.0, 3.0])[1:],
+    "a long array": lambda: torch.tensor(np.arange(3_000, dtype=np.float32) / 3_000),
     "a large array": lambda: torch.tensor(np.arange(300_000, dtype=np.float32) / 300_000),
     "detached": lambda: torch.nn.Parameter(torch.tensor([1.0, 2.0, 3.0])).detach(),
 }

@@ -14,7 +14,7 @@ import pytest
 import tilegrad.torch as torch
 import tilegrad.torch.nn as nn
 import tilegrad.torch.nn.functional as F
-from tilegrad.engine.run.memory import buffers
+from tilegrad.engine.run.leaf_memory import buffers
 
 PROGRAMS: dict[str, Callable[[], Any]] = {}
 REPEATS = 3

@@ -1,4 +1,4 @@
-"""Results that are read one after another before `backward`: every gradient reaches its parameter."""
+"""Gradients through results that are read one after another before `backward`."""
 
 from __future__ import annotations
 

@@ -74,3 +74,52 @@ def test_polynomials(name: str) -> None:
 def test_what_is_no_tensor_is_refused_by_name(name: str) -> None:
     with pytest.raises(TypeError, match=name):
         getattr(torch.special, name)("a")
+
+
+def test_airys_function() -> None:
+    x = np.concatenate([np.linspace(-40, 20, 601), [-12.5, 2.5, 0.0, -1e-300, 60.0, 100.0]])
+    given = torch.tensor(x, requires_grad=True)
+    found = torch.special.airy_ai(given)
+    value, slope, *_ = special.airy(x)
+    np.testing.assert_allclose(found.detach().numpy(), value, rtol=4e-13, atol=4e-15)
+    found.sum().backward()
+    assert given.grad is not None
+    np.testing.assert_allclose(given.grad.numpy(), slope, rtol=2e-12, atol=2e-13)
+    single = torch.special.airy_ai(torch.tensor(x, dtype=torch.float32))
+    assert single.dtype is torch.float32
+    wide = special.airy(x.astype(np.float32).astype(float))[0]
+    np.testing.assert_allclose(single.numpy(), wide, rtol=2e-7, atol=1e-30)
+    ends = torch.tensor([np.inf, -np.inf, np.nan, 120.0])
+    np.testing.assert_array_equal(torch.special.airy_ai(ends).numpy(), [0, 0, np.nan, 0])
+
+
+@pytest.mark.parametrize("s", [2, 3, 8, 41])
+def test_zeta_below_zero(s: int) -> None:
+    q = np.array([-0.5, -1e-5, -1 + 1e-9, -2.25, -7.875, -30.25])
+    # Term by term up to the first positive one.
+    count = np.ceil(-q).astype(int)
+    expected = [
+        special.zeta(s, each + n) + sum((each + k) ** -float(s) for k in range(n))
+        for each, n in zip(q, count, strict=True)
+    ]
+    found = torch.special.zeta(torch.tensor(float(s), dtype=torch.float64), torch.tensor(q))
+    np.testing.assert_allclose(found.numpy(), expected, rtol=3e-15 * s)
+
+
+def test_zeta_at_the_ends() -> None:
+    inf, nan = np.inf, np.nan
+    s = np.array([inf, inf, inf, 2.0, 2.0, 2.5, 1.0, 0.5, 3.0])
+    q = np.array([1.0, 0.5, 2.0, inf, -3.0, -0.5, 7.0, 1.0, nan])
+    expected = [1, inf, 0, 0, inf, nan, inf, nan, nan]
+    found = torch.special.zeta(torch.tensor(s), torch.tensor(q))
+    np.testing.assert_array_equal(found.numpy(), expected)
+
+
+@pytest.mark.parametrize("name", ["scaled_modified_bessel_k0", "scaled_modified_bessel_k1"])
+def test_bessel_functions_of_the_largest_and_the_smallest(name: str) -> None:
+    x = np.array([1e301, 1.7e308, 1e-305])
+    found = getattr(torch.special, name)(torch.tensor(x)).numpy()
+    # SciPy's underflow there: sqrt(pi / (2 x)), and -log(x / 2) - gamma or 1 / x.
+    expected = np.sqrt(np.pi / 2 / x)
+    expected[2] = 1 / x[2] if name.endswith("1") else -np.log(x[2] / 2) - np.euler_gamma
+    np.testing.assert_allclose(found, expected, rtol=1e-14)

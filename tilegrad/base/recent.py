@@ -1,9 +1,13 @@
-"""A table that forgets the entries used longest ago, so that a process of many shapes does not grow
-without end.
+"""Tables that forget entries, so that a process of many shapes does not grow without end.
+
+A `Recent` forgets those used longest ago, and pays for that at each look-up. A `Bounded` table has
+answers that recur, and may forget any, as it can be worked out again: its look-up is as cheap as in
+a dictionary.
 """
 
 from __future__ import annotations
 
+import itertools
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
@@ -11,7 +15,7 @@ from typing import Generic, TypeVar
 
 from tilegrad.base.forks import held_at_fork
 
-__all__ = ["Recent"]
+__all__ = ["Bounded", "Recent", "SecondTime"]
 
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
@@ -69,3 +73,36 @@ class Recent(Generic[K, V]):
 
     def __contains__(self, key: object) -> bool:
         return key in self._entries
+
+
+class Bounded(dict[K, V]):
+    """At most `most` entries: before one more, the quarter that came first goes."""
+
+    __slots__ = ("_most",)
+
+    def __init__(self, most: int):
+        super().__init__()
+        self._most = most
+
+    def put(self, key: K, value: V) -> V:
+        """Keep `value` under `key`, in place of the old one."""
+        if len(self) >= self._most:
+            # Another thread may be at it as well.
+            for each in list(itertools.islice(self, max(self._most // 4, 1))):
+                self.pop(each, None)
+        self[key] = value
+        return value
+
+
+class SecondTime(Bounded[object, None]):
+    """Keys that came once: a key that does not come again is not worth an answer that is kept, and
+    pushes none out.
+    """
+
+    def is_now(self, key: object) -> bool:
+        """Whether a key comes for the second time; then it is forgotten."""
+        if key in self:
+            self.pop(key, None)
+            return True
+        self.put(key, None)
+        return False

@@ -30,7 +30,8 @@ __all__ = [
 @dataclass
 class Counters:
     """Work of the compiler in this process: graphs rewritten, kernels rendered and compiled, nodes
-    that walks and rewrites went through, kernels searched, and candidates that were timed for them.
+    that walks and rewrites went through, kernels searched, candidates that were timed for them, and
+    blocks of loops whose gradients were asked for.
     """
 
     rewrites: int = 0
@@ -40,6 +41,7 @@ class Counters:
     visits: int = 0
     searches: int = 0
     timings: int = 0
+    blocks: int = 0
 
     def reset(self) -> None:
         self.__init__()  # type: ignore[misc]

@@ -28,7 +28,7 @@ from tilegrad.capture.results import (
 from tilegrad.capture.slots import Draws, Slots
 from tilegrad.device.disk import is_file
 from tilegrad.engine.run.group_memory import groups_of
-from tilegrad.engine.run.memory import buffer_of, is_overwritten
+from tilegrad.engine.run.leaf_memory import buffer_of, is_overwritten
 from tilegrad.ir.op import Ops
 from tilegrad.ir.queries import nodes_of
 from tilegrad.ir.uop import UOp

@@ -37,7 +37,7 @@ from tilegrad.capture.objects import is_own_code
 from tilegrad.capture.results import Build, InputTensor, Items, MadeTensor, Output, Same
 from tilegrad.device.registry import Device
 from tilegrad.engine.realize.realize import exclusive
-from tilegrad.engine.run.memory import stale_slots
+from tilegrad.engine.run.leaf_memory import stale_slots
 from tilegrad.runtime.buffer import Buffer
 from tilegrad.tensor.handle.aliases import Storage
 from tilegrad.tensor.handle.living import with_gradient

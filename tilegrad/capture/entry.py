@@ -16,7 +16,7 @@ from tilegrad.capture.slots import Draws
 from tilegrad.device.registry import Device
 from tilegrad.engine.realize.realize import readers_of
 from tilegrad.engine.run.group_memory import overwritten
-from tilegrad.engine.run.memory import buffer_of, buffers
+from tilegrad.engine.run.leaf_memory import buffer_of, buffers
 from tilegrad.ir.op import Ops
 from tilegrad.ir.queries import below_reshapes
 from tilegrad.ir.uop import UOp, sint

@@ -17,7 +17,7 @@ from tilegrad.base.config import config
 from tilegrad.capture.results import TensorSignature
 from tilegrad.device.registry import Device
 from tilegrad.engine.run import report
-from tilegrad.engine.run.memory import buffer_of, leaf
+from tilegrad.engine.run.leaf_memory import buffer_of, leaf
 from tilegrad.ir.op import Ops
 from tilegrad.ir.placement import Group, GroupBufferArg
 from tilegrad.ir.queries import below_reshapes

@@ -25,7 +25,7 @@ from tilegrad.capture.inputs import Staging, is_waiting, living, settle
 from tilegrad.capture.watch import Watch
 from tilegrad.engine.realize.realize import realized
 from tilegrad.engine.run.group_memory import groups_of
-from tilegrad.engine.run.memory import buffer_of, buffers, is_overwritten
+from tilegrad.engine.run.leaf_memory import buffer_of, buffers, is_overwritten
 from tilegrad.engine.run.run import Recording, recording
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp, toposort

@@ -19,7 +19,7 @@ from tilegrad.base.references import ONE_ATTRIBUTE
 from tilegrad.capture.guards import is_plain
 from tilegrad.device.registry import Device
 from tilegrad.engine.run.group_memory import like
-from tilegrad.engine.run.memory import buffer_of, is_overwritten, leaf
+from tilegrad.engine.run.leaf_memory import buffer_of, is_overwritten, leaf
 from tilegrad.ir.op import Ops
 from tilegrad.ir.placement import GroupBufferArg
 from tilegrad.ir.uop import UOp

@@ -18,7 +18,7 @@ from collections.abc import Callable
 from types import CodeType, FrameType
 from typing import Any
 
-from tilegrad.base.forgetful_tables import Bounded
+from tilegrad.base.recent import Bounded
 from tilegrad.capture.access_paths import AccessPath
 from tilegrad.capture.calls import Calls
 from tilegrad.capture.frames import can_watch, cell_at, function_of, slots_of, stack_of

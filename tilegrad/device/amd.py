@@ -93,7 +93,7 @@ def _opened_by_driver() -> tuple[str, Runtime]:
     """The first GPU, through the kernel's driver."""
     from tilegrad.runtime.hip import gpu_architectures
     from tilegrad.runtime.kfd import KfdRuntime, KfdSystem, Node
-    from tilegrad.runtime.pm4 import knows
+    from tilegrad.runtime.pm4 import command_processor_of
 
     found = gpu_architectures()
     if not found:
@@ -102,4 +102,4 @@ def _opened_by_driver() -> tuple[str, Runtime]:
             remedy="load amdgpu; NULL:AMD compiles and runs nothing without it",
         )
     number, arch = next(iter(found.items()))
-    return arch, KfdRuntime(Node.read(number), KfdSystem(), has_pm4=knows(arch))
+    return arch, KfdRuntime(Node.read(number), KfdSystem(), command_processor_of(arch))

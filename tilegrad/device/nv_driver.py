@@ -12,7 +12,7 @@ from typing import Any
 
 from tilegrad.base.errors import DeviceError, OutOfMemoryError, TilegradError
 
-__all__ = ["Driver", "bindings", "number_of", "visible"]
+__all__ = ["Driver", "bindings", "is_loss", "number_of", "visible"]
 
 _INSTALL = "install NVIDIA's display driver; `nvidia-smi` shows whether it works"
 _VISIBLE = "CUDA_VISIBLE_DEVICES"
@@ -36,6 +36,12 @@ _LOST = frozenset(
         "CUDA_ERROR_INVALID_PC", "CUDA_ERROR_ECC_UNCORRECTABLE", "CUDA_ERROR_DEVICE_UNAVAILABLE",
     }
 )  # fmt: skip
+_LOST_RULE = "the device's memory is lost for this process"
+
+
+def is_loss(error: DeviceError) -> bool:
+    """Whether an error says that the device is lost: an earlier launch may be why."""
+    return error.details.get("rule") == _LOST_RULE
 
 
 def bindings(kind: str = "NV") -> Any:
@@ -148,7 +154,7 @@ class Driver:
         if title in _LOST:
             return DeviceError(
                 f"{name}: {title}",
-                rule="the device's memory is lost for this process",
+                rule=_LOST_RULE,
                 remedy="start the process anew; `compute-sanitizer python FILE` shows the access",
             )
         return DeviceError(f"{name}: {title}")

@@ -20,7 +20,7 @@ from tilegrad.base.errors import CompileError, DeviceError, OutOfMemoryError
 from tilegrad.base.failed import write_failed
 from tilegrad.base.forks import held_at_fork
 from tilegrad.device.nv_clusters import launch, set_node
-from tilegrad.device.nv_driver import Driver
+from tilegrad.device.nv_driver import Driver, is_loss
 from tilegrad.device.nv_tensor_maps import Room, TensorMap, TensorMaps
 from tilegrad.runtime.protocol import Dims, Runtime
 from tilegrad.runtime.watchdog import Watchdog
@@ -343,13 +343,14 @@ class NVRuntime(Runtime):
             except OutOfMemoryError:
                 raise
             except DeviceError as error:
-                raise DeviceError(
-                    f"{program.name}: {error.headline}",
-                    blocks=blocks,
-                    lanes=lanes,
-                    **error.details,
-                ) from None
+                raise self.refused(program.name, error, blocks=blocks, lanes=lanes) from None
         self.watchdog.launched(program.name)
+
+    def refused(self, kernels: str, error: DeviceError, **details: Any) -> DeviceError:
+        """The error of a launch of `kernels`; of a lost device with those before it, too."""
+        suspects = self.watchdog.suspects() if is_loss(error) else {}
+        headline = f"{kernels}: {error.headline}"
+        return DeviceError(headline, **details, **suspects, **error.details)
 
     def sequence(
         self, launches: Sequence[tuple[Any, int, Dims]], is_small: bool
@@ -392,7 +393,7 @@ class _Sequence:
             try:
                 runtime.with_room(lambda: driver.call("cuGraphLaunch", self._exec, runtime.stream))
             except DeviceError as error:
-                raise DeviceError(f"{self._names}: {error.headline}", **error.details) from None
+                raise runtime.refused(self._names, error) from None
         runtime.watchdog.launched(self._names)
 
     def _arguments_of(self, numbers: Sequence[int]) -> list[list[int]]:

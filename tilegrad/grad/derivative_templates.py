@@ -13,7 +13,7 @@ from typing import Any
 
 from tilegrad.base.config import current_config
 from tilegrad.base.errors import InternalError
-from tilegrad.base.forgetful_tables import Bounded, SecondTime
+from tilegrad.base.recent import Bounded, SecondTime
 from tilegrad.ir.graph_templates import Template, record
 from tilegrad.ir.op import Ops
 from tilegrad.ir.queries import device_of

@@ -47,6 +47,10 @@ class Mark:
     def __repr__(self) -> str:
         return "Mark()"
 
+    def __reduce__(self) -> tuple[type[Mark], tuple[()]]:
+        # A region may have functions of the user's: in another process the mark knows none.
+        return Mark, ()
+
 
 def leaf(value: UOp) -> UOp:
     """A new node of the value of `value`, through which gradients pass."""

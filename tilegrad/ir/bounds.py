@@ -85,6 +85,8 @@ def _interval(node: Any) -> Bounds | None:
         return src[0].vmin and src[1].vmin, src[0].vmax and src[1].vmax
     if op is Ops.OR and node.dtype.kind == "bool":
         return src[0].vmin or src[1].vmin, src[0].vmax or src[1].vmax
+    if op is Ops.XOR and node.dtype.kind == "bool" and src[1].vmin == src[1].vmax:
+        return (not src[0].vmax, not src[0].vmin) if src[1].vmin else src[0].bounds
     if op in (Ops.SHL, Ops.SHR) and src[1].op is Ops.CONST:
         shifted: Any = op.evaluate
         return shifted(src[0].vmin, src[1].arg), shifted(src[0].vmax, src[1].arg)

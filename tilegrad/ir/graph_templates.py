@@ -37,12 +37,13 @@ class Template:
     """A graph above `count` inputs; `results` are the slots of its results. The inputs come first,
     then `constants`, then the result of each step. It `is_view` if its last result moves an input
     only. `work` counts the steps that make elements. By slot, `evaluators` has a function that
-    computes a result in another way, once somebody has one.
+    computes a result in another way, once somebody has one. If it joins its inputs, `join` is the
+    axis, and whether that is a new one.
     """
 
     __slots__ = (
-        "_flowing", "constants", "count", "evaluators", "is_view", "results", "size", "steps",
-        "work",
+        "_flowing", "constants", "count", "evaluators", "is_view", "join", "results", "size",
+        "steps", "work",
     )  # fmt: skip
 
     def __init__(
@@ -63,6 +64,7 @@ class Template:
         self.is_view = is_view
         self._flowing: dict[int, tuple[int, ...]] = {}
         self.evaluators: dict[int, Any] = {}
+        self.join: tuple[int, bool] | None = None
 
     def moves(self, slot: int, most: int) -> tuple[list[tuple[Ops, Any]], int]:
         """At most `most` movement ops that end in `slot`, without those below the inputs, the last

@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable
 
 from tilegrad.ir.op import Ops
 from tilegrad.ir.queries import memory_of
-from tilegrad.ir.rules.terms import conjuncts, without_negation
+from tilegrad.ir.rules.sums import conjuncts, without_negation
 from tilegrad.ir.uop import UOp, toposort
 
 __all__ = ["Neutral", "is_always"]

@@ -312,8 +312,8 @@ class Ops(Members):
     EXP2_APPROX = op(
         1,
         "2 to the power x, at most a 2**-22nd of it away (2 units in the last place of float32); "
-        "results below the smallest normal number may be 0. optimize.slices_on_units uses it for "
-        "what is rounded to 16 bits.",
+        "results below the smallest normal number may be 0. `optimize.opts.slices_on_units` uses "
+        "it for what is rounded to 16 bits.",
         Stage.CODE,
         evaluate=exp2,
         symbol="exp2_approx",

@@ -16,7 +16,7 @@ from typing import Any
 
 from tilegrad.ir.bounds import bounds_of
 from tilegrad.ir.op import Ops
-from tilegrad.ir.rules.terms import conjuncts, difference_of, without_negation
+from tilegrad.ir.rules.sums import conjuncts, difference_of, without_negation
 from tilegrad.ir.uop import UOp, toposort
 
 __all__ = [

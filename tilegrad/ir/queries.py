@@ -8,22 +8,50 @@ along a loop; the device of a value.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
 from tilegrad.base.dtype import AddressSpace, Pointer
 from tilegrad.ir.op import Ops
 from tilegrad.ir.placement import Group
-from tilegrad.ir.rules.terms import terms_of
+from tilegrad.ir.rules.sums import terms_of
+from tilegrad.ir.sizes import tidy
 from tilegrad.ir.uop import UOp, pointer_of, prod
 
 __all__ = [
-    "base_of", "below", "below_casts", "below_reshapes", "below_views", "buffer_below", "bytes_of",
-    "copied_of", "device_of", "is_const", "is_scratch", "iterations_of", "loads_of", "loop_ranks",
-    "loops_of", "memory_of", "moved_loads", "nesting_depth", "next_number", "nodes_of", "points_to",
-    "reductions_of", "scratch_of", "shortened_memories", "stores_of", "stride_of", "trips_of",
-    "values_of", "written_memories",
-]  # fmt: skip
+    "barriers_of",
+    "base_of",
+    "below",
+    "below_casts",
+    "below_reshapes",
+    "below_views",
+    "buffer_below",
+    "bytes_of",
+    "copied_of",
+    "device_of",
+    "direct_copies",
+    "is_const",
+    "is_scratch",
+    "iterations_of",
+    "loads_of",
+    "loop_ranks",
+    "loops_of",
+    "memory_of",
+    "moved_loads",
+    "nesting_depth",
+    "next_number",
+    "nodes_of",
+    "points_to",
+    "reductions_of",
+    "scratch_of",
+    "shortened_memories",
+    "stores_of",
+    "stride_of",
+    "trips_of",
+    "values_of",
+    "written_memories",
+]
 
 
 def below(node: UOp, ops: Collection[Ops]) -> UOp:
@@ -71,6 +99,11 @@ def buffer_below(node: UOp) -> UOp:
 def copied_of(node: UOp) -> tuple[UOp, tuple[UOp, ...]]:
     """The memory that a COPY_TILE reads, and where its box begins along each dimension."""
     return node.src[2], node.src[6:]
+
+
+def barriers_of(node: UOp) -> UOp:
+    """The barriers that a COPY_TILE counts for, in shared memory."""
+    return memory_of(node.src[3])
 
 
 def memory_of(pointer: UOp) -> UOp:
@@ -223,3 +256,28 @@ def shortened_memories(nodes: Iterable[UOp]) -> set[UOp]:
         for operand in node.src[:2]
         if operand.op is Ops.DESCRIPTOR
     }
+
+
+def direct_copies(nodes: Collection[UOp]) -> dict[UOp, UOp]:
+    """The assignments whose value is a whole copy without other users, each with that copy. `nodes`
+    are all nodes of a graph.
+
+    `x.assign(Tensor(array))` copies from the host to the device, and then into the memory of x.
+    Where the copy has no other user, it writes there at once: loading a model needs no second
+    model's memory.
+    """
+    users = Counter(source for node in nodes for source in node.src)
+    found: dict[UOp, UOp] = {}
+    for node in nodes:
+        if node.op is not Ops.ASSIGN:
+            continue
+        memory, value = node.src
+        target = below_reshapes(memory)
+        is_alone = users[value] == 1
+        while value.op in (Ops.RESHAPE, Ops.DETACH):
+            value = value.src[0]
+            is_alone = is_alone and users[value] == 1
+        is_whole = target.op is Ops.BUFFER and target.arg.size == tidy(prod(node.shape))
+        if value.op is Ops.COPY and is_alone and is_whole and target.arg.device == value.arg:
+            found[node] = value
+    return found

@@ -228,7 +228,7 @@ class _TemplateAt(Template):
         self._sized, self._sizes = sized, sizes
         self.size, self.results = first.size, first.results
         self.count, self.is_view, self.work = first.count, first.is_view, first.work
-        self.evaluators = {}
+        self.evaluators, self.join = {}, first.join
 
     def __getattr__(self, name: str) -> Any:
         # Called for a slot that has no value yet.

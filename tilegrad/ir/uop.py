@@ -17,13 +17,9 @@ from typing import Any, Literal
 from tilegrad.base.dtype import DType, Pointer, as_const, dtypes
 from tilegrad.base.errors import DTypeError, ShapeError
 from tilegrad.base.trace import counters
-from tilegrad.ir.bound_variables import BoundVariables
 from tilegrad.ir.bounds import bounds_of, divisor_of
-from tilegrad.ir.cached_facts import constant_of, digest_of, ranges_of
-from tilegrad.ir.constructor_text import show
-from tilegrad.ir.infer import shape_of
-from tilegrad.ir.node_fields import Fields
-from tilegrad.ir.node_operators import Algebra
+from tilegrad.ir.node_facts import BoundVariables, constant_of, digest_of, ranges_of, shape_of
+from tilegrad.ir.node_methods import Algebra, Fields, show
 from tilegrad.ir.op import Axis, Ops
 from tilegrad.ir.walks import toposort, unvisited
 
@@ -82,7 +78,7 @@ class UOp(Algebra, BoundVariables, Fields):
     _bounds: tuple[Any, Any] | None
     _divisor: int
     _ranges: frozenset[UOp] | None
-    # Terms of a sum (`ir.rules.terms`), once they were asked for.
+    # Terms of a sum (`ir.rules.sums`), once they were asked for.
     _terms: tuple[Mapping[UOp, int], int] | None
     _digest: bytes
 

@@ -1,7 +1,7 @@
 """Lanes: which unrolled axes of a kernel become the lanes of vectors, and how accesses follow.
 
 The lowering makes vectors by these rules (lower.lanes), and the estimate of a kernel's time counts
-them (optimize.model): one decision for both.
+them (optimize.model.model): one decision for both.
 """
 
 from __future__ import annotations
@@ -134,7 +134,7 @@ def span_of(index: UOp, axis: UOp, count: int) -> int | None:
 
 
 def is_transposed(index: UOp, axis: UOp) -> bool:
-    """Whether a transpose (lower.transpose_stores) makes vector stores of lanes that are apart in
+    """Whether a transpose (lower.transpose_accesses) makes vector stores of lanes that are apart in
     memory: another unrolled axis is contiguous, or groups of lanes are.
     """
     for other in index.ranges:

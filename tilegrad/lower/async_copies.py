@@ -31,8 +31,6 @@ _SIZES = (4, 8, 16)
 
 def use_async_copies(ast: UOp, target: Target) -> UOp:
     """`ast` with such stores as COPY_ASYNC, and a WAIT before each barrier that they need."""
-    if not target.has_async_copies:
-        return ast
     nodes = ast.toposort()
     users = Counter(source for node in nodes for source in node.src)
     shortened = shortened_memories(nodes)

@@ -1,8 +1,8 @@
 """Tiles in shared memory that a whole block fills (STAGE): when they are filled, and how many there
 are at once.
 
-A lane copies vectors (lower.lane_copies); where one instruction copies a whole tile, one lane does
-(lower.tile_copies).
+A lane copies vectors; where one instruction copies a whole tile, one lane does
+(lower.filling_lanes has both).
 
 There are two tiles of each operand. Before the loop the first is filled; each iteration waits at a
 barrier, loads the next tile, computes with its own, and stores the next (double buffering). So
@@ -41,8 +41,15 @@ from tilegrad.ir.ranges import gate_loads, replace_ranges
 from tilegrad.ir.rewrite import rebuilt
 from tilegrad.ir.rules import from_terms, simplify, terms_of
 from tilegrad.ir.uop import UOp, pointer_of
-from tilegrad.lower.lane_copies import LaneCopy, lane_of
-from tilegrad.lower.tile_copies import Boxes, TileCopies, find_boxes, has_room, read_by_units
+from tilegrad.lower.filling_lanes import (
+    Boxes,
+    LaneCopy,
+    TileCopies,
+    find_boxes,
+    has_room,
+    lane_of,
+    read_by_units,
+)
 from tilegrad.lower.unroll_tiles import tiles_at_once
 from tilegrad.target import TILES, Target
 

@@ -25,8 +25,7 @@ from tilegrad.ir.uop import UOp
 from tilegrad.lower import float8_bits, transcendental
 from tilegrad.lower.range_reduction import near, reduced_by_integers, reduced_together
 from tilegrad.lower.remainder import remainder
-from tilegrad.lower.sigmoids import COMPOSED, FUNCTIONS
-from tilegrad.lower.transcendental import wide_enough
+from tilegrad.lower.transcendental import COMPOSED, FUNCTIONS, wide_enough
 from tilegrad.target import Target
 
 _INTEGERS = (*dtypes.signed, *dtypes.unsigned)

@@ -34,8 +34,6 @@ _ROW, _OWN = 16, 4
 
 def use_fragments(ast: UOp, target: Target) -> UOp:
     """`ast` with the operands of matrix units as FRAGMENTs where their indices allow it."""
-    if not target.has_fragments:
-        return ast
     nodes = ast.toposort()
     units = [node for node in nodes if node.op is Ops.WMMA and node.arg.lanes == _LANES]
     rank = loop_ranks(ast)

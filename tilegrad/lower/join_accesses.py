@@ -28,8 +28,6 @@ def join_accesses(ast: UOp, target: Target) -> UOp:
     """before   LOAD(a, i*4), LOAD(a, i*4 + 1)
     after    v = LOAD(a, i*4) : float.vec(2), GEP(v, 0), GEP(v, 1)
     """
-    if target.has_vectors or target.memory_lanes < 2:
-        return ast
     return _join_stores(_join_loads(simplify(ast), target), target)
 
 

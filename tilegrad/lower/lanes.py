@@ -2,7 +2,7 @@
 
 The axes along which most loads and stores access consecutive elements become lanes; no value may
 depend on two of them. A load whose index moves by one per lane is a vector load. One whose lanes
-are close together is a few vector loads and a shuffle (shuffled_loads.py). Any other load that
+are close together is a few vector loads and a shuffle (lane_accesses.py). Any other load that
 depends on the lane is a gather of scalar loads. The arithmetic follows.
 
 A reduction along the lanes gives one number. Where several such numbers are stored side by side,
@@ -22,8 +22,7 @@ from tilegrad.ir.rules import simplify
 from tilegrad.ir.uop import UOp, pointer_of, toposort
 from tilegrad.ir.vector_lanes import in_lane, lane_axes, lane_count
 from tilegrad.lower.dot_operands import join_operand, operand_values, widen_operand, widen_unit
-from tilegrad.lower.scattered_stores import scattered
-from tilegrad.lower.shuffled_loads import load_and_shuffle
+from tilegrad.lower.lane_accesses import load_and_shuffle, scattered
 from tilegrad.target import Target
 
 __all__ = ["use_lanes"]

@@ -30,7 +30,7 @@ def fit_lengths(ast: UOp, target: Target) -> UOp:
     before   STORE(a, b*32 + l, x, b*32 + l < n)         b: GLOBAL 0..2048, l: LOCAL 0..32
     after    the same                                    b: GLOBAL 0..(n + 31)//32
     """
-    if not target.has_locals or not any(map(is_length, _variables(ast))):
+    if not any(map(is_length, _variables(ast))):
         return ast
     nodes = ast.toposort()
     mapping: dict[UOp, tuple[UOp, tuple[UOp, ...]]] = {}

@@ -10,7 +10,8 @@ all run this list.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from operator import attrgetter
+from typing import Any, NamedTuple
 
 from tilegrad.base.config import config
 from tilegrad.base.dtype import dtypes
@@ -22,7 +23,6 @@ from tilegrad.ir.spec import verify, verify_step
 from tilegrad.ir.uop import UOp
 from tilegrad.lower.accumulators import use_accumulators
 from tilegrad.lower.async_copies import use_async_copies
-from tilegrad.lower.choose import choose_loads
 from tilegrad.lower.copies import share_copies
 from tilegrad.lower.decompose import decompose
 from tilegrad.lower.dot_operands import join_operands
@@ -35,14 +35,12 @@ from tilegrad.lower.lanes import use_lanes
 from tilegrad.lower.launch_lengths import fit_lengths
 from tilegrad.lower.levels import split_levels
 from tilegrad.lower.linearize import linearize
+from tilegrad.lower.load_merging import choose_loads, share_vectors
 from tilegrad.lower.memory_accumulators import use_memory_accumulators
 from tilegrad.lower.own_loops import separate_loops
 from tilegrad.lower.peel import peel
-from tilegrad.lower.share_vectors import share_vectors
-from tilegrad.lower.skip import skip_iterations
-from tilegrad.lower.skip_products import skip_products
-from tilegrad.lower.transpose_loads import transpose_loads
-from tilegrad.lower.transpose_stores import transpose_stores
+from tilegrad.lower.skip import skip_iterations, skip_products
+from tilegrad.lower.transpose_accesses import transpose_loads, transpose_stores
 from tilegrad.lower.units_behind import wait_behind
 from tilegrad.lower.unroll_tiles import unroll_tiles
 from tilegrad.lower.warps import use_warps
@@ -56,7 +54,14 @@ State = UOp | list[UOp]
 
 Pass = Callable[[Any, Target], State]
 
-Step = tuple[str, Pass]
+
+class ListedPass(NamedTuple):
+    """A pass, and whether it has work on a target: the others leave it out."""
+
+    name: str
+    apply: Pass
+    has_work: Callable[[Target], bool] = lambda target: True
+
 
 Note = Callable[[str, State, State], None]
 """Called after each pass with its name, the state before it and the state after it."""
@@ -70,73 +75,82 @@ def _exact_products(ast: UOp, target: Target) -> UOp:
     return exact_products(ast, lambda dtype: has_opts or dtype is not dtypes.float16)
 
 
-PASSES: tuple[Step, ...] = (
+def _has_wide_accesses_alone(target: Target) -> bool:
+    """Whether loads and stores may be wide, and nothing else."""
+    return not target.has_vectors and target.memory_lanes > 1
+
+
+def _has_scalar_lanes_that_meet(target: Target) -> bool:
+    return not target.has_vectors and target.shuffle_lanes > 0
+
+
+PASSES = (
     # After all Opts, as TC looks for the products as they were.
-    ("lower.exact_products", _exact_products),
+    ListedPass("lower.exact_products", _exact_products),
     # After all Opts, which may make a reduction invariant in a loop around others.
-    ("lower.own_loops", separate_loops),
+    ListedPass("lower.own_loops", separate_loops),
     # Before expand: each unrolled copy would need its own slice of the array.
-    ("lower.memory_accumulators", use_memory_accumulators),
+    ListedPass("lower.memory_accumulators", use_memory_accumulators),
     # After memory_accumulators, which test for the first iteration of a loop; before lanes, as
     # bounds are read from sums in indices.
-    ("lower.skip", skip_iterations),
+    ListedPass("lower.skip", skip_iterations),
     # Before lanes, which would give each lane a gate of its own.
-    ("lower.choose", choose_loads),
+    ListedPass("lower.choose", choose_loads, attrgetter("has_vectors")),
     # Before expand, so that a vector is one node and not sixteen. Scalar targets unroll everything.
-    ("lower.lanes", lambda ast, target: use_lanes(ast, target) if target.has_vectors else ast),
+    ListedPass("lower.lanes", use_lanes, attrgetter("has_vectors")),
     # After lanes, which make the operands vectors. Units of a width that no instruction has become
     # products.
-    ("lower.dot_operands", join_operands),
+    ListedPass("lower.dot_operands", join_operands),
     # Before expand, which unrolls the copies of a lane; after everything that makes lanes.
-    ("lower.copies", share_copies),
+    ListedPass("lower.copies", share_copies, attrgetter("has_locals")),
     # Before any pass that needs the extents of launch axes: from here on they are constants.
-    ("lower.launch", lambda ast, target: fix_launch(ast)),
+    ListedPass("lower.launch", lambda ast, target: fix_launch(ast)),
     # After launch, whose gates say which lengths a launch needs.
-    ("lower.lengths", fit_lengths),
+    ListedPass("lower.lengths", fit_lengths, attrgetter("has_locals")),
     # Before expand: lanes that meet are one REDUCE here, and a copy of it for each unrolled value
     # after it.
-    ("lower.warps", use_warps),
-    ("lower.expand", lambda ast, target: unroll(ast)),
+    ListedPass("lower.warps", use_warps, attrgetter("shuffle_lanes")),
+    ListedPass("lower.expand", lambda ast, target: unroll(ast)),
     # Before accumulators: a reduction has its unrolled values side by side.
-    ("lower.skip_products", skip_products),
+    ListedPass("lower.skip_products", skip_products),
     # After expand: before it, the rows of a tile are one vector.
-    ("lower.transpose_stores", transpose_stores),
-    ("lower.transpose_loads", transpose_loads),
+    ListedPass("lower.transpose_stores", transpose_stores, attrgetter("has_vectors")),
+    ListedPass("lower.transpose_loads", transpose_loads, attrgetter("has_vectors")),
     # After expand: before it, the columns of a filter window are one load.
-    ("lower.share_vectors", share_vectors),
+    ListedPass("lower.share_vectors", share_vectors, attrgetter("has_vectors")),
     # After expand, which copies memory per unrolled element; before join_accesses, which needs
     # alignment.
-    ("lower.shared", lambda ast, target: spread_shared(ast)),
+    ListedPass("lower.shared", lambda ast, target: spread_shared(ast), attrgetter("has_locals")),
     # After expand, which gives every operand of a unit its own loads; before join_accesses, which
     # would join them in pairs.
-    ("lower.fragments", use_fragments),
+    ListedPass("lower.fragments", use_fragments, attrgetter("has_fragments")),
     # Before grid: divisions of launch positions would hide the alignment.
-    ("lower.join_accesses", join_accesses),
+    ListedPass("lower.join_accesses", join_accesses, _has_wide_accesses_alone),
     # After join_accesses, whose vectors lanes exchange; before grid, which hides the lane's bits.
-    ("lower.whole_sectors", fill_sectors),
+    ListedPass("lower.whole_sectors", fill_sectors, _has_scalar_lanes_that_meet),
     # After expand: each unrolled element of a tile has an accumulator of its own.
-    ("lower.accumulators", use_accumulators),
-    ("lower.grid", use_grid),
-    ("lower.simplify", lambda ast, target: simplify(ast)),
+    ListedPass("lower.accumulators", use_accumulators),
+    ListedPass("lower.grid", use_grid),
+    ListedPass("lower.simplify", lambda ast, target: simplify(ast)),
     # Before integers: in machine integers the terms of a sum are hard to see.
-    ("lower.order", lambda ast, target: order_sums(ast)),
-    ("lower.integers", lambda ast, target: choose_integers(ast)),
+    ListedPass("lower.order", lambda ast, target: order_sums(ast)),
+    ListedPass("lower.integers", lambda ast, target: choose_integers(ast)),
     # After all passes on values: no other needs to understand its shifts, polynomials and split
     # vectors.
-    ("lower.decompose", decompose),
+    ListedPass("lower.decompose", decompose),
     # The last pass on a graph: until here, a copy is a load and a store as any others.
-    ("lower.async_copies", use_async_copies),
-    ("lower.linearize", lambda ast, target: linearize(ast)),
+    ListedPass("lower.async_copies", use_async_copies, attrgetter("has_async_copies")),
+    ListedPass("lower.linearize", lambda ast, target: linearize(ast)),
     # After linearize: copies of a body follow each other, which a graph would need edges for.
-    ("lower.unroll_tiles", unroll_tiles),
+    ListedPass("lower.unroll_tiles", unroll_tiles, attrgetter("has_locals")),
     # After unroll_tiles, which has the units of several tiles one after the other; before levels,
     # which look at the addends of an accumulator.
-    ("lower.units_behind", wait_behind),
+    ListedPass("lower.units_behind", wait_behind, attrgetter("has_tile_copies")),
     # After linearize: a graph cannot express a loop's last iteration.
-    ("lower.peel", peel),
+    ListedPass("lower.peel", peel, attrgetter("has_vectors")),
     # The last pass: no other pass makes a sum longer, and a peeled iteration still belongs to its
     # loop.
-    ("lower.levels", split_levels),
+    ListedPass("lower.levels", split_levels),
 )
 
 
@@ -161,7 +175,7 @@ def lower(
         if check is not None:
             check(now, name)
 
-    steps = PASSES[[name for name, _ in PASSES].index(after) + 1 if after else 0 :]
+    steps = PASSES[[step.name for step in PASSES].index(after) + 1 if after else 0 :]
     if config.VERIFY > 1:
         return _verified(ast, target, steps, note)
     try:
@@ -175,17 +189,18 @@ def lower(
     return program
 
 
-def _run(ast: State, target: Target, steps: Sequence[Step], note: Note) -> list[UOp]:
-    for name, apply in steps:
+def _run(ast: State, target: Target, steps: Sequence[ListedPass], note: Note) -> list[UOp]:
+    for step in steps:
         before = ast
-        ast = apply(ast, target)
-        note(name, before, ast)
+        if step.has_work(target):
+            ast = step.apply(ast, target)
+        note(step.name, before, ast)
     assert isinstance(ast, list)
     return ast
 
 
 def _verified(
-    ast: State, target: Target, steps: Sequence[Step], note: Note = lambda *_: None
+    ast: State, target: Target, steps: Sequence[ListedPass], note: Note = lambda *_: None
 ) -> list[UOp]:
     """As `_run`, with a check of the nodes that each pass made."""
     known: set[UOp] = set()

@@ -1,4 +1,4 @@
-"""Loop peeling: the last iterations apart, where only they need a mask.
+"""Loop peeling: the last iterations apart, where only they need a mask, and the first ones.
 
 An axis that vectors do not divide is padded, and every vector along it has a gate per lane. Only in
 the last iteration, or in a few where chunks were padded alike, is a lane closed. On many processors
@@ -8,6 +8,9 @@ one. So the loop runs that much less, without the gates, and a copy of its body 
     before   i: 0..13     STORE(a, i*16, x, i*16 + (0..15) < 197)
     after    i: 0..12     STORE(a, i*16, x)
              STORE(a, 192, x, 192 + (0..15) < 197)
+
+Without masks each element of such a vector is loaded behind a branch. There the first iteration is
+peeled as well, where a row begins with padding; a masked load takes no longer there than others.
 """
 
 from __future__ import annotations
@@ -22,8 +25,9 @@ from tilegrad.target import Target
 
 __all__ = ["peel"]
 
-# The most instructions in a body that is copied: a longer one hides the latency of a mask.
-_MOST = 160
+# The most instructions in a body that is copied: a longer one hides the latency of a mask. A branch
+# for each lane is never hidden; there the number is a limit of compile time.
+_MOST, _MOST_BRANCHES = 160, 1024
 # The most iterations that are peeled. Several are padded where chunks share an axis.
 _MOST_PEELED = 8
 # Nodes with a number of their own, which no copy may share.
@@ -34,35 +38,45 @@ _EFFECTS = (Ops.LOAD, Ops.STORE, Ops.ASSIGN, Ops.AFTER)
 
 def peel(program: Sequence[UOp], target: Target) -> list[UOp]:
     """`program` with the last iterations of innermost loops peeled, where that opens all gates
-    before them.
+    before them; without masks also the first.
     """
     program = list(program)
-    if not target.has_mask:
-        return program
     number = next_number(program)
-    position = 0
-    while position < len(program):
-        loop = program[position]
-        end = _end_of_innermost(program, position)
-        tests = {} if end is None else _gates(program[position + 1 : end])
-        for count in range(1, _MOST_PEELED + 1) if tests else ():
-            shorter = _shorter(loop, count, number)
-            if end is None or shorter is None:
-                break
-            opened = _opened(tests, loop, shorter)
-            if opened:
-                made = _apart(program, position, end, shorter, opened)
-                program, number = (program, number) if made is None else (made, number + 2)
-                break
-        position += 1
+    for is_front in (False,) if target.has_mask else (False, True):
+        position = 0
+        while position < len(program):
+            made = _peeled(program, position, number, target, is_front=is_front)
+            program, number = (program, number) if made is None else (made, number + 2)
+            position += 1
     return program
 
 
-def _end_of_innermost(program: list[UOp], position: int) -> int | None:
-    """The position of the END of the loop at `position`, if the loop is innermost and short."""
+def _peeled(
+    program: list[UOp], position: int, number: int, target: Target, *, is_front: bool
+) -> list[UOp] | None:
+    """`program` with iterations of the loop at `position` apart, the fewest that open a gate."""
+    most = _MOST if target.has_mask else _MOST_BRANCHES
+    loop, end = program[position], _end_of_innermost(program, position, most)
+    tests = {} if end is None else _gates(program[position + 1 : end], target)
+    for count in range(1, _MOST_PEELED + 1) if tests else ():
+        shorter = _shorter(loop, count, number)
+        if end is None or shorter is None:
+            break
+        left = UOp.const(loop.dtype, count if is_front else 0)
+        whole = shorter + left if is_front else shorter
+        opened = _opened(tests, loop, whole)
+        if opened:
+            return _apart(program, position, end, shorter, whole, tests)
+    return None
+
+
+def _end_of_innermost(program: list[UOp], position: int, most: int) -> int | None:
+    """The position of the END of the loop at `position`, if the loop is innermost and has at most
+    `most` instructions.
+    """
     if program[position].op is not Ops.RANGE:
         return None
-    for end in range(position + 1, min(position + _MOST, len(program))):
+    for end in range(position + 1, min(position + most, len(program))):
         if program[end].op is Ops.RANGE or program[end].op in _NUMBERED:
             return None
         if program[end].op is Ops.END:
@@ -78,23 +92,28 @@ def _shorter(loop: UOp, count: int, number: int) -> UOp | None:
     return loop.replace(src=(left,), arg=(number, loop.axis))
 
 
-def _gates(body: list[UOp]) -> dict[UOp, bool]:
-    """The nodes of `body` that its gates per lane need, each with whether it is one of them."""
+def _gates(body: list[UOp], target: Target) -> dict[UOp, bool]:
+    """The nodes of `body` that its gates per lane need, each with whether it is one of them;
+    without masks, lanes of a gate and its conditions are gates of their own.
+    """
     gates = {
         node.gate
         for node in body
-        if node.op in (Ops.LOAD, Ops.STORE) and node.is_gated and node.gate.dtype.lanes > 1
+        if node.op in (Ops.LOAD, Ops.STORE) and node.is_gated
+        if node.gate.dtype.lanes > 1 or (node.gate.op is Ops.GEP and not target.has_mask)
     }
     needed = set(gates)
     for node in reversed(body) if gates else ():
         if node in needed:
             needed.update(node.src)
+            if node in gates and node.op in (Ops.GEP, Ops.AND) and not target.has_mask:
+                gates.update(node.src)
     return {node: node in gates for node in body if node in needed}
 
 
-def _opened(tests: Mapping[UOp, bool], loop: UOp, shorter: UOp) -> dict[UOp, UOp]:
-    """The gates of `tests` that are open in the shorter loop, with their value there."""
-    mapping = {loop: shorter}
+def _opened(tests: Mapping[UOp, bool], loop: UOp, whole: UOp) -> dict[UOp, UOp]:
+    """The gates of `tests` that are open for the iterations `whole` of a loop, with their value."""
+    mapping = {loop: whole}
     found: dict[UOp, UOp] = {}
     for node, is_gate in tests.items():
         made = _copied(node, mapping)
@@ -104,50 +123,67 @@ def _opened(tests: Mapping[UOp, bool], loop: UOp, shorter: UOp) -> dict[UOp, UOp
 
 
 def _apart(
-    program: list[UOp], position: int, end: int, shorter: UOp, opened: dict[UOp, UOp]
+    program: list[UOp],
+    position: int,
+    end: int,
+    shorter: UOp,
+    iteration: UOp,
+    tests: Mapping[UOp, bool],
 ) -> list[UOp] | None:
-    """The loop from `position` to `end` as the shorter one, followed by the last iterations; None
-    where some node of it is invariant.
+    """The loop from `position` to `end` as the shorter one, whose iterations are `iteration` of it,
+    followed by the last ones or after the first ones; None where some node of it is invariant.
     """
     loop, foot, body = program[position], program[end], program[position + 1 : end]
-    whole: dict[UOp, UOp] = {loop: shorter, **opened}
+    is_front, opened = iteration is not shorter, _opened(tests, loop, iteration)
+    whole: dict[UOp, UOp] = {loop: iteration, **opened}
     left = loop.extent.arg - shorter.extent.arg
-    first = UOp.const(loop.dtype, shorter.extent.arg)
+    first = UOp.const(loop.dtype, 0 if is_front else shorter.extent.arg)
     tail = loop.replace(src=(UOp.const(loop.dtype, left),), arg=(shorter.number + 1, loop.axis))
-    last: dict[UOp, UOp] = {loop: first if left == 1 else tail + first}
+    apart = first if left == 1 else tail + first
+    others = _opened(tests, loop, apart)
+    last: dict[UOp, UOp] = {loop: apart, **others}
     iterations = [_ungated(node, whole) for node in body if node not in opened]
-    again = [_copied(node, last) for node in body]
-    if any(made is node for made, node in zip(again, body, strict=True)):
+    made_again = [(node, _ungated(node, last)) for node in body if node not in others]
+    if any(made is node for node, made in made_again):
         return None
+    again = [made for _, made in made_again if made is not None]
     before = program[:position]
     # Nodes made of open gates alone too: another loop may have made the same node.
     own = set(body)
     fresh = [made for made in iterations if made is not None and made not in own]
+    numbers = (*shorter.src, *tail.src, UOp.const(loop.dtype, left), first)
     head, known = _hoisted(
-        program, before, (*shorter.src, *tail.src, first, *opened.values(), *fresh, *again)
+        program, before, (*numbers, *opened.values(), *others.values(), *fresh, *again)
     )
     there = _visible(before)
-    if any(node in there and (node.op in _EFFECTS[1:] or not there[node]) for node in again):
+    known_before = {node for node in (*again, *fresh) if node in there and node not in known}
+    if any(node.op in _EFFECTS[1:] or not there[node] for node in known_before):
         return None
-    if any(node in there and node not in known for node in fresh):
+    # Parts of a gate that the loop does not move stand once, before both.
+    twice = set(fresh).intersection(again) - known - known_before
+    shared = [node for node in dict.fromkeys(fresh) if node in twice]
+    if any(node.op in _EFFECTS for node in shared):
         return None
-    again = [node for node in dict.fromkeys(again) if node not in known and node not in there]
+    known |= known_before | twice
+    again = [node for node in dict.fromkeys(again) if node not in known]
     closed, ended = (UOp(Ops.END, dtypes.void, (each,)) for each in (shorter, tail))
-    behind = again if left == 1 else [tail, last[loop], *again, ended]
+    peeled = again if left == 1 else [tail, apart, *again, ended]
+    inside = [shorter, *([iteration] if is_front else [])]
+    inside += dict.fromkeys(made for made in iterations if made is not None and made not in known)
+    inside.append(closed)
     # Users of an effect in the loop, or of the loop itself, now wait for both copies. Later
     # instructions follow anyway; the END is not inside the loops around it.
     both: dict[UOp, tuple[UOp, ...]] = {
-        node: (whole.get(node, node), last[node])
+        node: (whole.get(node, node), last.get(node, node))
         for node in body
         if node.op in (Ops.STORE, Ops.ASSIGN)
     }
     both[foot] = (closed,) if left == 1 else (closed, ended)
     return [
         *head,
-        shorter,
-        *dict.fromkeys(made for made in iterations if made is not None and made not in known),
-        closed,
-        *behind,
+        *shared,
+        *(peeled if is_front else inside),
+        *(inside if is_front else peeled),
         *_waiting(program[end + 1 :], both),
     ]
 

@@ -23,13 +23,13 @@ from typing import NamedTuple
 from tilegrad.base.dtype import dtypes
 from tilegrad.ir.neutral import Neutral, is_always
 from tilegrad.ir.op import UNROLLED, Axis, Ops
+from tilegrad.ir.queries import is_const, loops_of, values_of
 from tilegrad.ir.ranges import replace_ranges
-from tilegrad.ir.rules import simplify, terms_of
+from tilegrad.ir.rules import conjuncts, simplify, terms_of
 from tilegrad.ir.uop import UOp
-from tilegrad.lower.skip_slices import skip_slices
 from tilegrad.target import Target
 
-__all__ = ["skip_iterations"]
+__all__ = ["skip_iterations", "skip_products", "skip_slices"]
 
 _BOTH = (False, True)
 _LOOPS = (Axis.LOOP, Axis.THREAD, Axis.REDUCE)
@@ -310,3 +310,163 @@ def _end_of_reads(position: UOp, around: Set[UOp]) -> UOp | None:
         elif times > 0:
             end = end + (factor.src[0] - 1) * times
     return simplify(end)
+
+
+# Ops that combine values of several iterations.
+_GATHERS = (Ops.REDUCE, Ops.PREFIX)
+
+
+def skip_slices(ast: UOp) -> UOp:
+    """`ast` with loops over slices that end where a condition hides the rest.
+
+    Causal attention ends with the slice of the block's last row, which saves half of the work over
+    all blocks.
+
+    A block goes over the slices of its rows in one loop (optimize.opts.shared_slices). A slice
+    whose scores are minus infinity for all rows of the block adds nothing: its largest score is
+    minus infinity, its exponentials are zero, and so are their sums and products, whether they go
+    through shared memory, lanes or matrix units. All lanes of a block leave the loop together.
+
+    before   p: 0..32 { x = WHERE(b*64 + i < p*32 + j, -inf, ...); ... }       b: block, i: 0..64
+    after    p: 0..(b*64 + 63)//32 + 1
+    """
+    nodes = ast.toposort()
+    sums = [
+        node
+        for node in nodes
+        if node.op is Ops.REDUCE and any(each.op is Ops.RESCALED for each in node.src)
+    ]
+    loops = {axis for node in sums for axis in node.src[1:]}
+    if len(loops) != 1:
+        return ast
+    (loop,) = loops
+    hidden: dict[UOp, UOp] = {}
+    for node in nodes:
+        if node.op is Ops.WHERE and node.src[1].op is Ops.CONST and node.src[1].arg == -math.inf:
+            if (end := _slice_end(node.src[0], loop)) is not None:
+                hidden[node] = end
+    if not hidden or not _is_uniform(loop, hidden):
+        return ast
+    neutral = Neutral(hidden)
+    users = [node for node in nodes if loop in node.src[1:]]
+    if not all(_adds_nothing(node, neutral) for node in users if node.op in _GATHERS):
+        return ast
+    last = UOp.const(dtypes.index, 0)
+    for end in dict.fromkeys(hidden.values()):
+        last = last.maximum(end)
+    short = loop.replace(src=(simplify(last.minimum(loop.extent)),))
+    return replace_ranges(ast, {loop: (short, (short,))})
+
+
+def _adds_nothing(node: UOp, neutral: Neutral) -> bool:
+    """Whether a reduction over slices, or a scan along them, is the same without hidden ones."""
+    value = node.src[0]
+    if node.op is Ops.PREFIX:
+        return node.combine is Ops.MAX and neutral.is_always(value, -math.inf)
+    return value.op is Ops.RESCALED and neutral.is_always(value.src[0], 0.0)
+
+
+def _is_uniform(loop: UOp, hidden: dict[UOp, UOp]) -> bool:
+    return loop.extent.op is Ops.CONST and all(
+        axis.axis is Axis.GLOBAL for end in hidden.values() for axis in end.ranges
+    )
+
+
+def _slice_end(condition: UOp, loop: UOp) -> UOp | None:
+    """One past the last iteration of `loop` in which `condition` is false for some lane of a block;
+    None where that is not known.
+    """
+    if condition.op is not Ops.CMPLT or condition.src[0].dtype is not dtypes.index:
+        return None
+    terms = terms_of(simplify(condition.src[0] - condition.src[1]))
+    if terms is None or terms[0].get(loop, 0) >= 0:
+        return None
+    most = UOp.const(dtypes.index, terms[1])
+    for factor, scale in terms[0].items():
+        if factor is loop:
+            continue
+        if any(axis.axis is not Axis.GLOBAL for axis in factor.ranges):
+            # The lane, or the value of a lane, that sees longest.
+            most = most + max(scale * factor.vmin, scale * factor.vmax)
+        else:
+            most = most + factor * scale
+    return simplify((most // -terms[0][loop] + 1).maximum(1))
+
+
+def skip_products(ast: UOp, target: Target) -> UOp:
+    """`ast` without products of a constant zero. Where a filter window and the positions it is
+    applied to are unrolled, the gate of each load is constant, or conditions of it are.
+
+    before   REDUCE(LOAD(a, 0, 0, False) * LOAD(w, k), LOAD(a, 0, 0, True) * LOAD(w, k + 1), k)
+    after    REDUCE(LOAD(a, 0, 0, True) * LOAD(w, k + 1), k)
+
+    This is the counterpart of `skip_iterations` for unrolled filter windows: another tenth of a 3x3
+    convolution of 7x7 pixels, and three quarters of the gradient of an average over 5x5 pixels with
+    stride 2.
+    """
+    mapping: dict[UOp, UOp] = {}
+    closed: dict[UOp, bool] = {}
+    for reduce in ast.toposort():
+        if reduce.op is not Ops.REDUCE or reduce.arg is not Ops.ADD:
+            continue
+        values = values_of(reduce)
+        left = [value for value in values if not _is_nothing(value, closed)]
+        if len(left) < len(values):
+            loops = loops_of(reduce)
+            mapping[reduce] = reduce.replace(src=(*(left or [UOp.const(reduce.dtype, 0)]), *loops))
+    return ast.substitute(mapping) if mapping else ast
+
+
+def _is_nothing(value: UOp, closed: dict[UOp, bool]) -> bool:
+    """Whether `value` is a zero that is known: a constant, a product with a closed load, or a
+    choice between such values.
+    """
+    sides = [value]
+    while sides:
+        side = sides.pop()
+        if side.op is Ops.WHERE:
+            condition, then, other = side.src
+            sides += [other] if _is_false(condition, closed) else [other, then]
+        elif not is_const(side, 0) and not _is_always_zero(side, closed):
+            return False
+    return True
+
+
+def _is_always_zero(value: UOp, closed: dict[UOp, bool]) -> bool:
+    """Whether `value` is a product with a load whose gate is closed; `closed` caches answers for
+    conditions and products.
+    """
+    if value.op is Ops.MUL:
+        if value not in closed:
+            closed[value] = any(_is_always_zero(factor, closed) for factor in value.src)
+        return closed[value]
+    if value.op is Ops.VECTORIZE:
+        return all(_is_always_zero(lane, closed) for lane in dict.fromkeys(value.src))
+    if value.op is not Ops.LOAD or not value.is_gated or not is_const(value.other, 0):
+        return False
+    return _is_false(value.gate, closed)
+
+
+def _is_false(condition: UOp, closed: dict[UOp, bool]) -> bool:
+    """Whether some operand of a conjunction never holds, in no lane if it is a vector."""
+    if condition not in closed:
+        closed[condition] = any(
+            all(_never_holds(lane, closed) for lane in dict.fromkeys(each.src))
+            if each.op is Ops.VECTORIZE
+            else _never_holds(each, closed)
+            for each in conjuncts(condition)
+        )
+    return closed[condition]
+
+
+def _never_holds(condition: UOp, closed: dict[UOp, bool]) -> bool:
+    """Whether some operand of a conjunction is known to be false, as no loop moves it."""
+    for each in conjuncts(condition):
+        if each.ranges:
+            continue
+        if each not in closed:
+            found = simplify(each)
+            closed[each] = found.op is Ops.CONST and not found.arg
+        if closed[each]:
+            return True
+    return False

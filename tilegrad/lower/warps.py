@@ -1,6 +1,6 @@
 """Lanes that meet exchange values within their warp, not through shared memory.
 
-GROUP leaves a reduction in two stages (optimize.group): each lane stores its partial result to
+GROUP leaves a reduction in two stages (optimize.opts.group): each lane stores its partial result to
 shared memory, waits, and reduces the results of all lanes. Where the lanes of a warp can exchange
 values, log2(32) exchanges reduce them, and only one result of each warp goes through shared memory.
 Lanes of one warp need neither shared memory nor a barrier. Each lane ends up with the same bits:
@@ -48,8 +48,6 @@ def use_warps(ast: UOp, target: Target) -> UOp:
              y = x + SHUFFLE(x, 16), and so on for 8, 4, 2, 1                            k: 0..8
     """
     warp = target.shuffle_lanes
-    if not warp:
-        return ast
     nodes = ast.toposort()
     innermost = _innermost(ast, nodes, warp)
     if innermost is None:

@@ -44,8 +44,6 @@ def fill_sectors(ast: UOp, target: Target) -> UOp:
     after    (u, v) = LOAD(a, i + l*8), z = SHUFFLE(l ? u : v)
              x = l ? z : u, y = l ? v : z
     """
-    if not target.shuffle_lanes or target.has_vectors:
-        return ast
     nodes = ast.toposort()
     bits = _bits(ast, nodes, target.shuffle_lanes)
     if not bits:

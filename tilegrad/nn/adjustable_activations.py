@@ -5,7 +5,7 @@ same shape, or half of an axis for GLU.
 from __future__ import annotations
 
 from tilegrad.base.errors import ConfigError, OptionError, ShapeError
-from tilegrad.nn.layer_checks import check_size, positive
+from tilegrad.nn.layer_checks import check_size, countable
 from tilegrad.nn.module import Module
 from tilegrad.tensor.handle.core import describe
 from tilegrad.tensor.handle.size_arguments import as_axis, here, show_shape
@@ -55,13 +55,13 @@ class PReLU(Module):
     """
 
     def __init__(self, num_parameters: int = 1, init: float = 0.25):
-        positive("PReLU", num_parameters=num_parameters)
+        countable("PReLU", num_parameters=num_parameters)
         self.num_parameters, self.init = num_parameters, init
         self.weight = Tensor.full((num_parameters,), init, requires_grad=True)
 
     def __call__(self, x: Tensor) -> Tensor:
         weight = self.weight.cast(x.dtype) if x.dtype.is_float else self.weight
-        if self.num_parameters > 1:
+        if self.num_parameters != 1:
             check_size("PReLU", "channels", x, 1, self.num_parameters)
             weight = weight.reshape(1, -1, *[1] * (x.ndim - 2))
         return (x < 0).where(x * weight, x)

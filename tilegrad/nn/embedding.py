@@ -6,7 +6,7 @@ from typing import Unpack
 
 from tilegrad.nn import functional
 from tilegrad.nn.functional.embedding import padding_index
-from tilegrad.nn.layer_checks import FactoryOptions, positive
+from tilegrad.nn.layer_checks import FactoryOptions, countable
 from tilegrad.nn.module import Module
 from tilegrad.tensor.tensor import Tensor
 
@@ -50,7 +50,7 @@ class Embedding(Module):
         **options: Unpack[FactoryOptions],
     ):
         name = type(self).__name__
-        positive(name, num_embeddings=num_embeddings, embedding_dim=embedding_dim)
+        countable(name, num_embeddings=num_embeddings, embedding_dim=embedding_dim)
         self.num_embeddings, self.embedding_dim = num_embeddings, embedding_dim
         self.padding_idx = padding_idx
         self.max_norm, self.norm_type = max_norm, norm_type

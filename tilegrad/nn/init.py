@@ -281,7 +281,8 @@ def _kaiming(name: str, tensor: Tensor, a: float, mode: str, nonlinearity: str) 
     if mode not in ("fan_in", "fan_out"):
         raise ConfigError(f"{name}: unknown mode {mode!r}", allowed="fan_in, fan_out", line=here())
     fan = _fans(name, tensor)[mode == "fan_out"]
-    return calculate_gain(nonlinearity, a) / math.sqrt(fan)
+    gain = calculate_gain(nonlinearity, a)
+    return gain / math.sqrt(fan) if fan else 0.0
 
 
 def kaiming_uniform_(

@@ -10,7 +10,7 @@ from tilegrad.tensor.handle.core import check_tensors, describe
 from tilegrad.tensor.handle.size_arguments import here, same, show_shape
 from tilegrad.tensor.tensor import Tensor
 
-__all__ = ["FactoryOptions", "check_size", "positive", "tuple_of"]
+__all__ = ["FactoryOptions", "check_size", "countable", "positive", "tuple_of"]
 
 
 class FactoryOptions(TypedDict, total=False):
@@ -40,11 +40,20 @@ def check_size(
 
 def positive(layer: str, **sizes: Any) -> None:
     """Raise ShapeError unless each of `sizes` is above 0, SizeKindError for what is no integer."""
+    _check_least(layer, 1, "an integer above 0", sizes)
+
+
+def countable(layer: str, **sizes: Any) -> None:
+    """As `positive`, of sizes that may be 0: a layer of no numbers."""
+    _check_least(layer, 0, "an integer, 0 or more", sizes)
+
+
+def _check_least(layer: str, least: int, rule: str, sizes: dict[str, Any]) -> None:
     for name, size in sizes.items():
         is_whole = isinstance(size, int) and not isinstance(size, bool)
-        if not is_whole or size < 1:
+        if not is_whole or size < least:
             raise (ShapeError if is_whole else SizeKindError)(
-                f"{layer}: {name} must be an integer above 0, not {size!r}", line=here()
+                f"{layer}: {name} must be {rule}, not {size!r}", line=here()
             )
 
 

@@ -17,7 +17,7 @@ from typing import ClassVar, Unpack
 from tilegrad.base.errors import ConfigError, ShapeError
 from tilegrad.nn import functional
 from tilegrad.nn.functional.convolution import sides
-from tilegrad.nn.layer_checks import FactoryOptions, check_size, positive, tuple_of
+from tilegrad.nn.layer_checks import FactoryOptions, check_size, countable, positive, tuple_of
 from tilegrad.nn.module import Module
 from tilegrad.tensor.handle.core import describe
 from tilegrad.tensor.handle.size_arguments import here
@@ -41,7 +41,7 @@ _MODES = {
 
 def _weight(*shape: int, fan_in: int) -> Tensor:
     """A parameter that is uniform in (-b, b), b = 1 / sqrt(fan_in)."""
-    bound = 1 / math.sqrt(fan_in)
+    bound = 1 / math.sqrt(fan_in) if fan_in else 0.0
     return Tensor.uniform(*shape, low=-bound, high=bound, requires_grad=True)
 
 
@@ -72,7 +72,7 @@ class Linear(Module):
         bias: bool = True,
         **options: Unpack[FactoryOptions],
     ):
-        positive("Linear", in_features=in_features, out_features=out_features)
+        countable("Linear", in_features=in_features, out_features=out_features)
         self.in_features, self.out_features = in_features, out_features
         self.weight = _weight(out_features, in_features, fan_in=in_features)
         self.bias = _weight(out_features, fan_in=in_features) if bias else None

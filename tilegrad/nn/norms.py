@@ -7,7 +7,7 @@ from typing import Unpack
 from tilegrad.base.dtype import dtypes
 from tilegrad.base.errors import ShapeError
 from tilegrad.nn import functional
-from tilegrad.nn.layer_checks import FactoryOptions, check_size, positive
+from tilegrad.nn.layer_checks import FactoryOptions, check_size, countable, positive
 from tilegrad.nn.module import Module
 from tilegrad.tensor.handle.size_arguments import here
 from tilegrad.tensor.tensor import Tensor
@@ -372,5 +372,5 @@ def sizes_of(layer: str, sizes: int | tuple[int, ...] | list[int]) -> tuple[int,
     found = tuple(sizes) if isinstance(sizes, (tuple, list)) else (sizes,)
     if not found:
         raise ShapeError(f"{layer}: there are no axes to normalise over", line=here())
-    positive(layer, **{f"normalized_shape[{number}]": size for number, size in enumerate(found)})
+    countable(layer, **{f"normalized_shape[{number}]": size for number, size in enumerate(found)})
     return found

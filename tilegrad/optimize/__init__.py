@@ -1,21 +1,20 @@
 """Stage 4: a kernel becomes the same kernel in a better shape, by a list of Opts.
 
-opt, opts                     the Opts as data, and as checked rewrites
-split, stage, overlap,        what some of them are made of: ranges in two, copies in scratch,
-group, matrix, dots           overlapping reads, reductions shared by lanes, matrix and dot units
-slices, scan                  rows slice by slice, and scans, shared by the lanes of a block
-heuristic                     a list without measuring, by one of these:
-  heuristic_streams,          passes over memory; tiles that are transposed in registers
-  transposes
-  heuristic_tiles, reuse,     reductions that use data again: which axes, and how much of each
-  contraction_tile, rows,
-  filter_window, padding
-  heuristic_dots, _stages     sums on dot units; kernels of several stages
-  heuristic_simt              targets with blocks of lanes
-facts, shaper                 what they ask of a kernel, and a kernel under moves
-model, explain                the estimate of a kernel's time, and why it has its shape
-search, actions               a list by measuring: what may come next, and what looks good
-findings                      what was found, as a file
-prepack                       copies of operands, taken out of a kernel
-name                          what a kernel is called
+opts            the Opts as data (opt) and as checked rewrites (opts), and what these are made of:
+                ranges in two (split), copies in scratch or shared memory (stage), overlaps of
+                reads, reductions shared by lanes (group), matrix and dot units, rows slice by
+                slice, scans
+analysis        properties of a kernel: facts, accesses, footprints, its name
+model           the estimate of a kernel's time (model), and why it has its shape (explain_opts)
+generators      a list without measuring (heuristic), by one of these:
+  heuristic_streams, transposes     passes over memory; tiles that are transposed in registers
+  heuristic_tiles, reuse, ...       reductions that use data again: which axes, how much of each
+  heuristic_dots, _stages           sums on dot units; kernels of several stages
+  heuristic_simt                    targets with blocks of lanes
+  shaper, choice, prepack           a kernel under moves; the choice between lists; operands packed
+                                    beforehand
+search          a list by measuring (search): what may come next (actions), and what was found, as a
+                file (findings)
+
+Imports go from search and generators to model, from there to analysis, and from there to opts.
 """

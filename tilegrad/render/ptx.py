@@ -12,6 +12,7 @@
     ptx_warp_units   matrix units whose operands are registers
     ptx_wgmma        matrix units that read shared memory
     ptx_tensor_memory  matrix units that add in tensor memory
+    ptx_block_pairs  those of two blocks together
     ptx_one_lane     loops that one lane goes through by itself
 
     PTXRenderer(target).render("add", program)
@@ -33,6 +34,7 @@ from tilegrad.ir.uop import UOp
 from tilegrad.render.inline import loads_inside
 from tilegrad.render.names import function_name
 from tilegrad.render.ptx_arithmetic import compute, free_maxima
+from tilegrad.render.ptx_block_pairs import is_known
 from tilegrad.render.ptx_casts import bitcast, cast
 from tilegrad.render.ptx_code import Code, kind_of, letter, root, uniform
 from tilegrad.render.ptx_logic import fused_logic
@@ -82,7 +84,7 @@ class _Kernel:
         self.units = WarpUnits(self.code, self.memory, program)
         self.groups = WarpGroups(self.code, self.memory, self.units, program)
         self.tiles = TileCopies(self.code, self.memory, program)
-        self.tensor = TensorUnits(self.code, self.memory, program)
+        self.tensor = TensorUnits(self.code, self.memory, self.tiles, program)
         self.shared = shared_layout(program)
         self.shortened = shortened_memories(program)
         self.fused, self.inside = fused_logic(program)
@@ -392,7 +394,7 @@ class _Kernel:
 
     def _matrix(self, node: UOp) -> None:
         unit: MatrixUnit = node.arg
-        if unit.name not in {known.name for known in self.code.target.matrix_units}:
+        if not is_known(unit, self.code.target):
             raise CompileError(
                 f"render.ptx: {self.code.target.name} has no matrix unit {unit.name}",
                 isa=self.code.target.isa,

@@ -337,7 +337,8 @@ class PTXMemory:
                 for lane, operand in enumerate(operands)
             ]
         address = self.address(memory, index)
-        if scalar.itemsize == 2 and width % _HALVES == 0:
+        # Integers of 16 bits have registers of 32.
+        if kind_of(scalar) == "b16" and width % _HALVES == 0:
             return [
                 (lane, _HALVES, address.at(lane * scalar.itemsize))
                 for lane in range(0, width, _HALVES)

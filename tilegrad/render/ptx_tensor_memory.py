@@ -32,6 +32,7 @@ from tilegrad.base.dtype import dtypes
 from tilegrad.base.errors import CompileError
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp
+from tilegrad.render.ptx_block_pairs import UnitBlocks
 from tilegrad.render.ptx_code import Code, kind_of, root, uniform
 from tilegrad.render.ptx_memory import PTXMemory
 from tilegrad.render.ptx_one_lane import (
@@ -42,6 +43,7 @@ from tilegrad.render.ptx_one_lane import (
     loops_of_one_lane,
     owner_of,
 )
+from tilegrad.render.ptx_tiles import TileCopies
 from tilegrad.render.ptx_wgmma import descriptor
 from tilegrad.target import MatrixUnit
 
@@ -79,8 +81,9 @@ _LEAST_OF_ONE = 2
 class TensorUnits:
     """The units of one kernel that add in tensor memory."""
 
-    def __init__(self, code: Code, memory: PTXMemory, program: Sequence[UOp]):
-        self.code, self.memory, self.program = code, memory, program
+    def __init__(self, code: Code, memory: PTXMemory, tiles: TileCopies, program: Sequence[UOp]):
+        self.code, self.memory, self.tiles, self.program = code, memory, tiles, program
+        self.blocks: UnitBlocks = tiles.blocks
         self.units = [node for node in program if node.op is Ops.WMMA and node.arg.columns]
         # By accumulator, or the first unit where there is none: its first column.
         self.columns: dict[UOp, int] = {}
@@ -163,9 +166,10 @@ class TensorUnits:
         for node in self.program:
             if node.op is Ops.SPECIAL and node.name.startswith("lidx"):
                 sizes[int(node.name[-1])] = int(node.vmax) + 1
-        if self.asked > _MOST or math.prod(sizes) != unit.lanes:
+        if self.asked > _MOST or math.prod(sizes) * unit.blocks != unit.lanes:
+            lanes = unit.lanes // unit.blocks
             raise CompileError(
-                f"render.ptx: {unit.name} has a block of {unit.lanes} lanes and {_MOST} columns",
+                f"render.ptx: {unit.name} has a block of {lanes} lanes and {_MOST} columns",
                 lanes=math.prod(sizes),
                 columns=self.asked,
             )
@@ -176,9 +180,9 @@ class TensorUnits:
         self._is_first = code.op("pred", "setp.lt.u32", lane, str(_WARP))
         skip = code.label()
         code.emit(f"@!{self._is_first} bra {skip}")
-        asked = f"{_word(self._words)}, {self.asked}"
-        code.emit(f"tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 {asked}")
-        code.emit("tcgen05.relinquish_alloc_permit.cta_group::1.sync.aligned")
+        asked, group = f"{_word(self._words)}, {self.asked}", self.blocks.group
+        code.emit(f"tcgen05.alloc.{group}.sync.aligned.shared::cta.b32 {asked}")
+        code.emit(f"tcgen05.relinquish_alloc_permit.{group}.sync.aligned")
         code.mark(skip)
         is_elected = code.new("pred")
         code.emit(f"elect.sync _|{is_elected}, 0xffffffff")
@@ -186,6 +190,7 @@ class TensorUnits:
         warp = code.op("b32", "shr.u32", lane, "5")
         code.emit(uniform(warp, warp))
         self._warp = self._first_address(warp, unit)
+        self.blocks.begin()
 
     def settle(self, *, has_met: bool) -> None:
         """Where the columns are, which lanes know that have met. Copies by lanes have a fence
@@ -194,7 +199,7 @@ class TensorUnits:
         """
         code = self.code
         if not has_met:
-            code.emit("bar.sync 0")
+            self.tiles.meet()
         self._base = code.op("b32", "ld.shared.b32", _word(self._words))
         code.emit(uniform(self._base, self._base))
         self._warp = code.op("b32", "add.s32", self._warp, self._base)
@@ -233,7 +238,7 @@ class TensorUnits:
     def _meet(self) -> None:
         """All lanes wait for each other, behind their loads from tensor memory."""
         self.code.emit("tcgen05.fence::before_thread_sync")
-        self.code.emit("bar.sync 0")
+        self.tiles.meet()
 
     def end(self) -> None:
         """The end of the kernel: the columns are given back."""
@@ -242,7 +247,8 @@ class TensorUnits:
         self._meet()
         code.emit(f"@!{self._is_first} bra {skip}")
         code.emit("tcgen05.fence::after_thread_sync")
-        code.emit(f"tcgen05.dealloc.cta_group::1.sync.aligned.b32 {self._base}, {self.asked}")
+        given = f"{self._base}, {self.asked}"
+        code.emit(f"tcgen05.dealloc.{self.blocks.group}.sync.aligned.b32 {given}")
         code.mark(skip)
 
     # loops of one lane
@@ -267,11 +273,12 @@ class TensorUnits:
             return
         self._loop = None
         self.memory.end_of_one_lane()
-        self._commit(_word(0))
+        with self.blocks.in_first():
+            self._commit(_word(0))
         self.code.mark(self._behind)
         self._wait_for(0)
         if is_in_loop:
-            self.code.emit("bar.sync 0")
+            self.tiles.meet()
             self.meets()
 
     # nodes
@@ -307,7 +314,7 @@ class TensorUnits:
             address = code.op("b32", "add.s32", address, str(first))
         idesc = code.in_register(_instruction(node), "b32")
         operands = f"{code.scalar(a)}, {code.scalar(b)}, {idesc}, {adds}"
-        self._lines.append(f"tcgen05.mma.cta_group::1.kind::{kind} [{address}], {operands}")
+        self._lines.append(f"tcgen05.mma.{self.blocks.group}.kind::{kind} [{address}], {operands}")
         self._next.append(node)
 
     def before(self, node: UOp) -> None:
@@ -330,11 +337,10 @@ class TensorUnits:
         code, skip = self.code, self.code.label()
         barrier = next(each for each in self._barriers[None] if each not in self._open)
         if barrier in self._seen:
-            code.emit("bar.sync 0")
+            self.tiles.meet()
             self.meets()
         code.emit(f"@!{self.is_chosen} bra {skip}")
-        self._write()
-        self._commit(_word(barrier))
+        self._write(_word(barrier))
         code.mark(skip)
         self._commits |= dict.fromkeys(self._next, barrier)
         self._open.append(barrier)
@@ -345,25 +351,27 @@ class TensorUnits:
         """
         assert self._loop is not None
         barriers, self._is_at_tile = self._barriers[self._loop], False
-        self._write()
         if self._loop in self._counters:
             self._alternate(self._counters[self._loop], barriers)
             return
-        self._commit(_word(barriers[self._written]))
+        self._write(_word(barriers[self._written]))
         self._wait_for(barriers[self._written - 1])
         self._written += 1
 
-    def _write(self) -> None:
-        self.code.emit("tcgen05.fence::after_thread_sync")
-        for line in self._lines:
-            self.code.emit(line)
+    def _write(self, at: str) -> None:
+        """The units, and the commit of their barrier."""
+        with self.blocks.in_first():
+            self.code.emit("tcgen05.fence::after_thread_sync")
+            for line in self._lines:
+                self.code.emit(line)
+            self._commit(at)
 
     def _alternate(self, counter: str, barriers: range) -> None:
-        """The commit of an iteration that has no other, to each of two barriers in turn; then the
-        wait for the last one.
+        """The units of an iteration that has no other commit, which goes to each of two barriers in
+        turn; then the wait for the last one.
         """
         code = self.code
-        self._commit(self._barrier_of(counter, barriers))
+        self._write(self._barrier_of(counter, barriers))
         last = code.op("b32", "add.s32", counter, "-1")
         half = code.op("b32", "shr.s32", last, "1")
         parity = code.op("b32", "and.b32", half, "1")
@@ -383,8 +391,7 @@ class TensorUnits:
         if _WORDS in at:
             # The instruction takes a register.
             at = at.replace(_WORDS, self.code.op("b32", "mov.b32", _WORDS))
-        kind = "cta_group::1.mbarrier::arrive::one.shared::cluster.b64"
-        self.code.emit(f"tcgen05.commit.{kind} {at}")
+        self.blocks.commit(at)
 
     def wait(self, node: UOp) -> list[str] | None:
         """The registers of a unit's results, where somebody reads them here. One lane waits as
@@ -461,7 +468,7 @@ def _instruction(node: UOp) -> str:
 
 def _columns(unit: MatrixUnit) -> int:
     """The number of columns whose results a warp loads."""
-    return unit.n * 128 // unit.lanes
+    return unit.n * 128 * unit.blocks // unit.lanes
 
 
 def _word(barrier: int) -> str:

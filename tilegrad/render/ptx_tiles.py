@@ -17,11 +17,13 @@ barrier of the kernel.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from tilegrad.base.dtype import Pointer
 from tilegrad.ir.args import TileMap
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp
+from tilegrad.render.ptx_block_pairs import UnitBlocks
 from tilegrad.render.ptx_code import Code, kind_of, root
 from tilegrad.render.ptx_memory import PTXMemory
 from tilegrad.render.tile_maps import blocks_together, maps_of
@@ -41,11 +43,13 @@ class TileCopies:
         self.code, self.memory = code, memory
         self.maps = maps_of(program)
         self.together = blocks_together(program)
+        self.blocks = UnitBlocks(code, program)
         self.barriers = {root(node.src[0]) for node in program if node.op is Ops.ARRIVE}
         self._registers: dict[tuple[UOp, TileMap], str] = {}
-        # Pending lines of the elected lane, and the predicate under which it runs them.
+        # Pending lines of the elected lane, and the predicate under which it runs them; the barrier
+        # for which the bytes of its copies count.
         self._lines: list[str] = []
-        self._gate = ""
+        self._gate = self._barrier = ""
 
     def parameters(self, name: str) -> list[str]:
         """Declarations of the tensor maps, whose addresses registers get."""
@@ -81,7 +85,7 @@ class TileCopies:
         """
         if self.together > 1:
             stores = any(memory.op is Ops.DEFINE_LOCAL for memory in self.memory.filled)
-            order = "release" if stores else "relaxed"
+            order = "release" if stores or self.blocks.is_pair else "relaxed"
             self.code.emit(f"barrier.cluster.arrive.{order}.aligned")
             self.code.emit("barrier.cluster.wait.acquire.aligned")
         else:
@@ -118,13 +122,15 @@ class TileCopies:
         array, number, gate = node.src
         assert not self._lines
         self._gate = self.code.in_register(self.code.scalar(gate), "pred")
-        at = self.memory.address(array, number).at()
-        self._lines.append(f"mbarrier.arrive.expect_tx.shared::cta.b64 _, {at}, {node.arg}")
+        address, nbytes = self.memory.address(array, number), node.arg * self.blocks.count
+        arrive = f"mbarrier.arrive.expect_tx.shared::cta.b64 _, {address.at()}, {nbytes}"
+        self._lines.append(self.blocks.gate + arrive)
+        first = self.blocks.barrier_of_first(address.base)
+        self._barrier = replace(address, base=first).at()
 
     def copy(self, node: UOp) -> None:
-        memory, index, source, array, number, _, *coordinates = node.src
+        memory, index, source, _, _, _, *coordinates = node.src
         to = self.memory.plain(memory, index).at()
-        barrier = self.memory.address(array, number).at()
         where = ", ".join(map(self._position, coordinates))
         kind = f"{len(coordinates)}d.shared::cluster.global.mbarrier::complete_tx::bytes"
         origin = f"[{self._registers[source, node.arg]}, {{{where}}}]"
@@ -133,7 +139,8 @@ class TileCopies:
             # To all blocks of the cluster.
             kind += ".multicast::cluster"
             mask = f", {(1 << node.arg.blocks) - 1}"
-        self._lines.append(f"cp.async.bulk.tensor.{kind} {to}, {origin}, {barrier}{mask}")
+        kind += self.blocks.of_copies
+        self._lines.append(f"cp.async.bulk.tensor.{kind} {to}, {origin}, {self._barrier}{mask}")
 
     def _position(self, node: UOp) -> str:
         """A coordinate, which has 32 bits."""
@@ -146,6 +153,7 @@ class TileCopies:
         code = self.code
         at, odd = self.memory.address(array, number).at(), code.scalar(parity)
         again, has_ended = code.label(), code.new("pred")
-        code.mark(again)
-        code.emit(f"mbarrier.try_wait.parity.shared::cta.b64 {has_ended}, {at}, {odd}")
-        code.emit(f"@!{has_ended} bra {again}")
+        with self.blocks.in_first():
+            code.mark(again)
+            code.emit(f"mbarrier.try_wait.parity.shared::cta.b64 {has_ended}, {at}, {odd}")
+            code.emit(f"@!{has_ended} bra {again}")

@@ -152,5 +152,5 @@ def unit_text(unit: MatrixUnit) -> str:
     sizes = f"{unit.m}, {unit.n}, {unit.k}, {unit.lanes}, {unit.dtype_in!r}, {unit.dtype_out!r}"
     layouts = f"{unit.a_layout!r}, {unit.b_layout!r}, {unit.c_layout!r}"
     rest = f"{unit.synchronous!r}, {unit.dtype_right!r}, {unit.row_bytes!r}, {unit.digits!r}"
-    rest += f", {unit.columns!r}, {unit.takes_left!r}"
+    rest += f", {unit.columns!r}, {unit.takes_left!r}, {unit.blocks!r}"
     return f"MatrixUnit({unit.name!r}, {sizes}, {layouts}, {rest})"

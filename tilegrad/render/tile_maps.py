@@ -15,7 +15,8 @@ def blocks_together(program: Sequence[UOp]) -> int:
     """The blocks of a cluster, neighbours along the first axis of the launch; 1 where blocks have
     nothing to do with each other.
     """
-    return max((node.arg.blocks for node in program if node.op is Ops.COPY_TILE), default=1)
+    together = (node.arg.blocks for node in program if node.op in (Ops.COPY_TILE, Ops.WMMA))
+    return max(together, default=1)
 
 
 def maps_of(program: Sequence[UOp]) -> list[tuple[UOp, TileMap]]:

@@ -17,6 +17,7 @@ import os
 import threading
 import time
 import weakref
+from bisect import insort
 from collections import OrderedDict, deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -27,7 +28,7 @@ from tilegrad.base.errors import InternalError, OutOfMemoryError, TilegradError
 from tilegrad.base.forks import held_at_fork
 from tilegrad.runtime.protocol import Runtime
 
-__all__ = ["LRUAllocator", "reaper", "size_class"]
+__all__ = ["FreeList", "LRUAllocator", "reaper", "size_class"]
 
 _MIN_BLOCK = 64
 _MAX_STEP = 1 << 20
@@ -333,3 +334,38 @@ if hasattr(os, "register_at_fork"):
         after_in_parent=lambda: reaper.work.release(),
         after_in_child=lambda: reaper.forget_thread(),
     )
+
+
+class FreeList:
+    """The bytes from `start` up to `end`, in steps of `align`.
+
+    The free bytes are stretches by their starts, joined where they meet.
+    """
+
+    def __init__(self, start: int, end: int, align: int = 64):
+        self.align = align
+        self._free = [(start, end - start)]
+
+    def take(self, nbytes: int) -> int:
+        """Where `nbytes` bytes lie that were free, as near to the start as there is room.
+
+        Raises MemoryError where there is none.
+        """
+        size = nbytes + -nbytes % self.align
+        for number, (start, room) in enumerate(self._free):
+            if room >= size:
+                rest = [(start + size, room - size)] if room > size else []
+                self._free[number : number + 1] = rest
+                return start
+        raise MemoryError(nbytes)
+
+    def give_back(self, start: int, nbytes: int) -> None:
+        """Give back a range that `take(nbytes)` gave."""
+        insort(self._free, (start, nbytes + -nbytes % self.align))
+        joined: list[tuple[int, int]] = []
+        for offset, room in self._free:
+            if joined and sum(joined[-1]) == offset:
+                joined[-1] = (joined[-1][0], joined[-1][1] + room)
+            else:
+                joined.append((offset, room))
+        self._free = joined

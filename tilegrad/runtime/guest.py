@@ -27,8 +27,8 @@ from typing import Any
 
 from tilegrad.base.errors import DeviceError
 from tilegrad.base.forks import held_at_fork
+from tilegrad.runtime.allocator import FreeList
 from tilegrad.runtime.buffer import address_of
-from tilegrad.runtime.freelist import FreeList
 from tilegrad.runtime.link import AARCH64, RISCV, Linked, executable, link
 from tilegrad.runtime.protocol import Dims, Runtime
 

@@ -284,10 +284,13 @@ class HipRuntime(Runtime):
         try:
             self.with_room(lambda: self._call("hipModuleLaunchKernel", *arguments))
         except DeviceError as error:
+            # An earlier launch may be why a device is lost.
+            is_lost = error.details.get("code") in _LOST
             raise DeviceError(
                 f"{program.name}: {error.headline}",
                 blocks=sizes[:3],
                 lanes=sizes[3:],
+                **(self._watchdog.suspects() if is_lost else {}),
                 **error.details,
             ) from None
         self._watchdog.launched(program.name)

@@ -31,7 +31,7 @@ from tilegrad.base.errors import DeviceError, OutOfMemoryError
 from tilegrad.runtime.buffer import address_of
 from tilegrad.runtime.code_object import kernel_facts, loaded_symbols
 from tilegrad.runtime.kfd_sequence import KfdSequence
-from tilegrad.runtime.pm4 import KernelDescriptor
+from tilegrad.runtime.pm4 import CommandProcessor, KernelDescriptor
 from tilegrad.runtime.protocol import Dims, Runtime
 
 __all__ = ["REQUESTS", "KfdProgram", "KfdRuntime", "KfdSystem", "Node", "System", "dispatch_packet"]
@@ -190,12 +190,12 @@ class KfdProgram:
 
 
 class KfdRuntime(Runtime):
-    """A GPU through `system`. A handle is an address, the same for GPU and host; `has_pm4` says
-    whether packets for its command processor are known.
+    """A GPU through `system`. A handle is an address, the same for GPU and host; `processor` is its
+    command processor, if packets for it are known.
     """
 
-    def __init__(self, node: Node, system: System, has_pm4: bool = False):
-        self._node, self._system, self.has_pm4 = node, system, has_pm4
+    def __init__(self, node: Node, system: System, processor: CommandProcessor | None = None):
+        self._node, self._system, self.processor = node, system, processor
         try:
             self._file = system.open("/dev/kfd")
             self._render = system.open(f"/dev/dri/renderD{node.render_minor}")

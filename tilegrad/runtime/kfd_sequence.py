@@ -15,7 +15,13 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from tilegrad.base.forks import held_at_fork
-from tilegrad.runtime.pm4 import MOST_WORDS, jump_packet, launch_words, wait_words
+from tilegrad.runtime.pm4 import (
+    MOST_WORDS,
+    CommandProcessor,
+    jump_packet,
+    launch_words,
+    wait_words,
+)
 from tilegrad.runtime.protocol import Dims
 
 __all__ = ["KfdQueue", "KfdSequence"]
@@ -27,7 +33,7 @@ _WORD, _ALIGNMENT = 4, 64
 class KfdQueue(Protocol):
     """The GPU's queue, as far as launches need it."""
 
-    has_pm4: bool
+    processor: CommandProcessor | None
     signal: int
 
     def launch(
@@ -76,7 +82,7 @@ class KfdSequence:
         self._copies: list[_PacketsInMemory] = []
         self._lock = held_at_fork(threading.Lock(), 83)
         self._is_one_packet = (
-            queue.has_pm4
+            queue.processor is not None
             and len(launches) > 1
             and all(program.kernel.is_plain for program, _, _ in launches)
         )
@@ -135,14 +141,15 @@ class KfdSequence:
 
     def _written(self, arguments: Sequence[int]) -> list[int]:
         """The packets, with arguments at these addresses."""
-        found = wait_words(is_end=True)
+        processor = self._queue.processor
+        assert processor is not None
+        found = wait_words(processor, is_end=True)
         for number, ((program, _, blocks), address) in enumerate(zip(self._launches, arguments)):
             if number:
-                found += wait_words(is_end=False)
-            found += launch_words(
-                program.kernel, program.code, program.shared, address, blocks, program.block
-            )
-        return found + wait_words(is_end=True)
+                found += wait_words(processor, is_end=False)
+            facts = (program.kernel, program.code, program.shared)
+            found += launch_words(processor, *facts, address, blocks, program.block)
+        return found + wait_words(processor, is_end=True)
 
 
 def _aligned(size: int) -> int:

@@ -21,9 +21,8 @@ from tilegrad.base.failed import write_failed
 from tilegrad.ir.args import TileMap
 from tilegrad.runtime.dtype_arithmetic import CODES, arithmetic
 from tilegrad.runtime.protocol import Dims
-from tilegrad.runtime.simt_barriers import CopyBarriers
 from tilegrad.runtime.simt_memory import Memory, Outside, Race, TrackedMemory, poison, scratch
-from tilegrad.runtime.simt_units import Late, fragments, multiply
+from tilegrad.runtime.simt_units import CopyBarriers, Late, fragments, multiply
 from tilegrad.target import MatrixUnit
 
 __all__ = ["SimtLaunch", "SimtProgram"]

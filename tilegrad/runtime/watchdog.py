@@ -128,13 +128,16 @@ class Watchdog:
         try:
             return self._has_passed(mark)
         except DeviceError as error:
-            waiting = [kernel for _, kernels in self._marks for kernel in kernels]
-            names = [*dict.fromkeys(waiting + self._launched)]
-            if not names:
-                raise
-            shown = ", ".join(names[:_LAUNCHES]) + (", ..." if len(names) > _LAUNCHES else "")
-            details = {"launched": shown, **error.details}
-            raise DeviceError(error.headline, **details) from None
+            raise DeviceError(error.headline, **self.suspects(), **error.details) from None
+
+    def suspects(self) -> dict[str, str]:
+        """The kernels that may be why a device is lost, as a detail of an error: those launched
+        since it last answered.
+        """
+        waiting = [kernel for _, kernels in self._marks for kernel in kernels]
+        names = [*dict.fromkeys(waiting + self._launched)]
+        shown = ", ".join(names[:_LAUNCHES]) + (", ..." if len(names) > _LAUNCHES else "")
+        return {"launched": shown} if names else {}
 
     def _wait(self, is_done: Callable[[], bool]) -> None:
         started = progress = time.monotonic()

@@ -23,7 +23,7 @@ from typing import Any
 
 from tilegrad.base.errors import DataError, DeviceError
 from tilegrad.base.forks import held_at_fork
-from tilegrad.runtime.freelist import FreeList
+from tilegrad.runtime.allocator import FreeList
 from tilegrad.runtime.protocol import Dims, Runtime
 
 __all__ = ["NodeProgram", "NodeRuntime", "module"]

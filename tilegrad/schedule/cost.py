@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tilegrad.base.dtype import dtypes
-from tilegrad.base.forgetful_tables import Bounded
+from tilegrad.base.recent import Bounded
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp, prod
 from tilegrad.schedule.kernel_graphs import maximum_shape

@@ -4,25 +4,30 @@ neighbouring loops are merged, and ranges and parameters get their order.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import reduce
 
+from tilegrad.base.dtype import dtypes
 from tilegrad.base.trace import PassRecord, trace
 from tilegrad.ir.args import KernelInfo
+from tilegrad.ir.matcher import PatternMatcher
 from tilegrad.ir.op import Axis, Ops
-from tilegrad.ir.queries import loops_of, nodes_of
-from tilegrad.ir.ranges import slice_loop
-from tilegrad.ir.rules import simplify
-from tilegrad.ir.uop import UOp
+from tilegrad.ir.pattern import Rule, UPat
+from tilegrad.ir.proof import bounds_under
+from tilegrad.ir.queries import loops_of, next_number, nodes_of
+from tilegrad.ir.ranges import replace_ranges, slice_loop
+from tilegrad.ir.rewrite import graph_rewrite
+from tilegrad.ir.rules import simplify, terms_of
+from tilegrad.ir.rules.sums import conjuncts
+from tilegrad.ir.uop import UOp, toposort
 from tilegrad.schedule.axes import merge_neighbours, share_loops, split_divided
 from tilegrad.schedule.collapse import collapse
-from tilegrad.schedule.concatenation import split_concatenation
-from tilegrad.schedule.gates import shorten_gates
 from tilegrad.schedule.scratch_rows import slice_rows
 from tilegrad.schedule.strided import split_strided
 from tilegrad.target import Target
 
-__all__ = ["PASSES", "finish", "renumbered"]
-
+__all__ = ["PASSES", "finish", "renumbered", "shorten_gates", "split_concatenation"]
 
 State = tuple[UOp, Sequence[UOp]]
 """A kernel graph between two passes, and its output ranges, the outermost first."""
@@ -159,3 +164,137 @@ def _label(ast: UOp, order: Sequence[UOp], gone: tuple[int, ...]) -> str:
     is_reduction = bool(gone) or any(loop.axis is Axis.REDUCE for loop in order)
     letter = "r" if is_reduction else "C" if stored.op is Ops.LOAD else "E"
     return letter + "".join(f":{extent}" for extent in gone)
+
+
+def shorten_gates(ast: UOp) -> UOp:
+    """`ast` with shorter gates where positions depend on loaded values.
+
+    A position that was picked by indices of several axes is computed where each index is inside its
+    axis. Whether the position is inside the memory follows from that, once an `arange` among the
+    indices is its loop and no sum any more.
+
+    before   data1[row * 1037 + data2[i]]
+             where 0 <= data2[i] < 1037 and 0 <= row * 1037 + data2[i] < n
+    after    data1[row * 1037 + data2[i]] where 0 <= data2[i] < 1037
+    """
+    return graph_rewrite(ast, _GATES)
+
+
+def _shortened(load: UOp) -> UOp | None:
+    if not load.is_gated:
+        return None
+    gate = load.gate
+    conditions = found = conjuncts(gate)
+    if len(found) < 3 or all(node.op is not Ops.LOAD for node in gate.toposort()):
+        return None
+    # The last ones first: the memory's bounds stand behind those of the indices.
+    for condition in reversed(found[1:]):
+        others = [each for each in conditions if each is not condition]
+        if _follows(condition, others):
+            conditions = others
+    if len(conditions) == len(found):
+        return None
+    return load.replace(src=(*load.src[:3], reduce(UOp.__and__, conditions)))
+
+
+# Loads inside of others first: a position and its gate go on reading the same.
+_GATES = PatternMatcher(
+    "gates",
+    [Rule("shorten-gate", UPat(Ops.LOAD, name="load"), function=_shortened)],
+)
+
+
+def _follows(condition: UOp, others: Sequence[UOp]) -> bool:
+    """Whether the other conditions imply a comparison with a constant."""
+    is_negated = condition.op is Ops.XOR and condition.src[1].op is Ops.CONST
+    comparison = condition.src[0] if is_negated else condition
+    if comparison.op is not Ops.CMPLT or comparison.src[1].op is not Ops.CONST:
+        return False
+    value, limit = comparison.src
+    low, high = bounds_under(value, reduce(UOp.__and__, others))
+    return bool(low >= limit.arg if is_negated else high < limit.arg)
+
+
+# Ops with ranges that are not those of the store.
+_NESTS = (Ops.REDUCE, Ops.PREFIX, Ops.END, Ops.DEFINE_LOCAL)
+# Tuning, worth shown by `bench/rows.py`, concatenations.
+# Arithmetic operations of all slices together, below which one store is enough.
+_WORTH_SPLITTING = 16
+
+# Limits of compile time.
+# Stores of one iteration: more would need more registers than there are.
+_MOST = 8
+
+
+def split_concatenation(ast: UOp, order: Sequence[UOp]) -> tuple[UOp, list[UOp]]:
+    """Split an elementwise kernel of a concatenation: one store for each of its equal slices. Done
+    where that saves arithmetic or leaves no gated load; `order` has the output ranges.
+
+    The gradient of a value that was cut into gates, heads or halves is a concatenation: each
+    element is that of one slice. One expression for all elements holds the work of all slices
+    behind gates, and lanes do all of it. Unrolled, an iteration makes one element of each slice:
+    there are no gates, and common values of slices are computed once. Slices that are only copied
+    are stored the same way.
+
+    before   STORE(a, i, (i < 64).where(f(x[i]), 0) + (i < 64).where(0, g(x[i - 64])))    i: 0..128
+    after    STORE(a, j, f(x[j])), STORE(a, j + 64, g(x[j]))                              j: 0..64
+    """
+    if len(ast.src) != 1 or ast.src[0].op is not Ops.STORE or len(ast.src[0].src) != 3:
+        return ast, list(order)
+    nodes = ast.toposort()
+    if any(node.op in _NESTS for node in nodes):
+        return ast, list(order)
+    work = _work([ast])
+    is_gated = _has_gates([ast])
+    if work < _WORTH_SPLITTING and not is_gated:
+        return ast, list(order)
+    for loop in order:
+        edges = _edges(loop, nodes)
+        size = math.gcd(*edges, int(loop.extent.vmax))
+        if not edges or int(loop.extent.vmax) // size > _MOST:
+            continue
+        number = next_number(nodes)
+        inner = UOp.range(size, number, loop.axis)
+        count = int(loop.extent.arg) // size
+        slices = [
+            replace_ranges(ast, {loop: (inner + position * size, (inner,))}).src[0]
+            for position in range(count)
+        ]
+        saves_work = work >= _WORTH_SPLITTING and _work(slices) * 2 <= work * count
+        # Each edge lies between two slices: padding alone is no concatenation.
+        is_even = is_gated and len(edges) == count - 1
+        if saves_work or (is_even and not _has_gates(slices)):
+            return UOp.sink(*slices, arg=ast.arg), [
+                inner if each is loop else each for each in order
+            ]
+    return ast, list(order)
+
+
+def _edges(loop: UOp, nodes: Iterable[UOp]) -> set[int]:
+    """Positions at which comparisons of `loop` with numbers change."""
+    edges: set[int] = set()
+    if loop.extent.op is not Ops.CONST or loop.axis is not Axis.LOOP:
+        return edges
+    extent = int(loop.extent.arg)
+    for node in nodes:
+        if node.op is Ops.CMPLT and node.src[1].op is Ops.CONST and loop in node.src[0].ranges:
+            found = terms_of(node.src[0])
+            if found is None or list(found[0]) != [loop] or abs(found[0][loop]) != 1:
+                continue
+            scale, rest = found[0][loop], node.src[1].arg - found[1]
+            edge = rest if scale == 1 else 1 - rest
+            if 0 < edge < extent:
+                edges.add(edge)
+    return edges
+
+
+def _has_gates(effects: Sequence[UOp]) -> bool:
+    return any(node.op is Ops.LOAD and node.is_gated for node in toposort(effects))
+
+
+def _work(effects: Sequence[UOp]) -> int:
+    """Number of arithmetic nodes below the values; a node of several users counts once."""
+    return sum(
+        node.op.is_alu and node.dtype.scalar is not dtypes.index and node.dtype is not dtypes.bool
+        for node in toposort(effects)
+    )

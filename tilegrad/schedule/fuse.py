@@ -19,10 +19,10 @@ from tilegrad.ir.uop import UOp, toposort
 from tilegrad.schedule.collapse import collapse
 from tilegrad.schedule.cost import WORTH_A_KERNEL, TargetOf, elements, nbytes
 from tilegrad.schedule.inlining import Fusion, inline_values, readers_of, share_in_scratch
+from tilegrad.schedule.items import FORCED, Reason, StoredValues
 from tilegrad.schedule.kernel_graphs import KernelBuilder
 from tilegrad.schedule.limits import cut_large, within_buffers
 from tilegrad.schedule.loop_steps import memory_below
-from tilegrad.schedule.reason import FORCED, Reason, StoredValues
 from tilegrad.schedule.reduced_values import costs_of, store_reduced
 from tilegrad.schedule.scans import stored_scans
 

@@ -13,22 +13,59 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
-from tilegrad.base.dtype import DType, dtypes
+from tilegrad.base.dtype import DType, as_const, dtypes
 from tilegrad.base.trace import PassRecord, trace
+from tilegrad.ir.movement import expand, fill, reduce_axes, reshape
 from tilegrad.ir.op import Ops
+from tilegrad.ir.queries import device_of
 from tilegrad.ir.uop import UOp, toposort
 from tilegrad.schedule.channels import channels_innermost
-from tilegrad.schedule.empty import REDUCING, made_of_nothing
-from tilegrad.schedule.one_hot import as_scatter
-from tilegrad.schedule.one_row import as_mask
+from tilegrad.schedule.cost import SLICES, WORTH_A_KERNEL, elements
 from tilegrad.schedule.over_blocks import over_blocks
 from tilegrad.schedule.scans import in_slices
-from tilegrad.schedule.scatter_collisions import with_exact_sums
-from tilegrad.schedule.split_reductions import in_two_steps
+from tilegrad.schedule.scatter_adds import as_scatter, with_exact_sums
 from tilegrad.schedule.versions import store_old_versions
 from tilegrad.target import Target
 
-__all__ = ["PASSES", "GraphDevices", "Prepared", "prepare"]
+__all__ = [
+    "PASSES",
+    "REDUCING",
+    "GraphDevices",
+    "Prepared",
+    "as_mask",
+    "in_two_steps",
+    "made_of_nothing",
+    "prepare",
+]
+
+REDUCING = (Ops.REDUCE_AXIS, Ops.PAD, Ops.GATHER, Ops.SCATTER_ADD)
+"""Ops whose result may have elements where their source has none."""
+
+
+def made_of_nothing(node: UOp) -> UOp | None:
+    """`node`, which has elements, without its sources that have none; None if all sources have
+    elements.
+
+    A value with elements that is computed from one without any is constant: the sum over an empty
+    axis is 0. The graph that is differentiated holds the reduction, so that the gradient of an
+    empty batch is zeros and not unknown; no kernel does.
+    """
+    if 0 in node.shape or not any(0 in source.shape for source in node.src):
+        return None
+    if node.op is Ops.SCATTER_ADD:
+        return node.src[0]
+    value: float | bool = 0
+    if node.op is Ops.REDUCE_AXIS:
+        identity = node.combine.definition.identity
+        assert identity is not None
+        value = identity(node.dtype)
+    one = UOp.const(node.dtype, as_const(value, node.dtype))
+    whole = reshape(one, (1,) * len(node.shape))
+    device = device_of(node)
+    if device is not None:
+        # A constant is of no device, and its replacement must stay on this one.
+        whole = UOp(Ops.CONTIGUOUS, node.dtype, (whole,), device)
+    return expand(whole, node.shape)
 
 
 @dataclass(frozen=True)
@@ -180,3 +217,48 @@ def prepare(sink: UOp, given: Sequence[UOp], devices: GraphDevices, *, plain: bo
             stored = [node for node in nodes if node.op is Ops.CONTIGUOUS]
             old_versions = {node for node in stored if last[node].op is not Ops.CONTIGUOUS}
     return Prepared(sink, nodes, came_from, old_versions)
+
+
+def as_mask(node: UOp) -> UOp | None:
+    """The elementwise value of a SCATTER_ADD of one row to zeros; None for any other.
+
+    before   SCATTER_ADD(zeros, index, row)
+    after    where(numbers of the rows == index, row, 0)
+    """
+    base, index, row = node.src
+    if index.shape != () or not isinstance(base.shape[0], int):
+        return None
+    below = base
+    while below.op in (Ops.CONTIGUOUS, Ops.CAST) or below.op.is_movement:
+        (below,) = below.src
+    if below.op is not Ops.CONST or below.arg != 0:
+        return None
+    rows = base.shape[0]
+    ones = fill((rows,), 1, index.dtype)
+    numbers = UOp(Ops.PREFIX_AXIS, index.dtype, (ones,), (Ops.ADD, 0)) - 1
+    is_here = reshape(numbers, (rows, *[1] * (len(base.shape) - 1))).eq(index)
+    given = expand(reshape(row, (1, *row.shape)), base.shape)
+    return expand(is_here, base.shape).where(given, UOp.const(node.dtype, 0))
+
+
+def in_two_steps(node: UOp) -> UOp | None:
+    """A large reduction to one number, as that of the results of a few slices.
+
+    There are chunks to share among threads then:
+
+    before   REDUCE_AXIS(x, all)
+    after    REDUCE_AXIS(REDUCE_AXIS(RESHAPE(x, (8, n/8)), 1), 0)
+
+    The number of slices is fixed, so that the result does not depend on the machine. On a target
+    with blocks, over_blocks.py says what is split, and into how many.
+    """
+    if node.op is not Ops.REDUCE_AXIS or elements(node) != 1 or node.src[0].is_constant:
+        return None
+    (x,), (function, _) = node.src, node.arg[:2]
+    count = elements(x)
+    is_number = all(isinstance(size, int) for size in x.shape)
+    if not is_number or count < WORTH_A_KERNEL or count % SLICES:
+        return None
+    slices = reshape(x, (SLICES, count // SLICES))
+    total = reduce_axes(reduce_axes(slices, function, (1,)), function, (0,))
+    return reshape(total, node.shape)

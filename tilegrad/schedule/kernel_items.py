@@ -1,14 +1,14 @@
 """Kernels of stored values: each is built once, whatever the number of equal ones in a graph.
 
-A kernel is known by its region (`region.py`) before it is built, and by its graph before it is
-finished: layers of a network that are alike have one. Buffers are numbers here, so that equal
+A kernel is known by its region (kernel_regions.py) before it is built, and by its graph before it
+is finished: layers of a network that are alike have one. Buffers are numbers here, so that equal
 kernels differ in the numbers that their items hold.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable
-from typing import NamedTuple
+from collections.abc import Callable, Hashable, Iterable, Mapping
+from typing import Any, NamedTuple
 
 from tilegrad.base.dtype import DType
 from tilegrad.base.trace import PassRecord, trace
@@ -16,24 +16,28 @@ from tilegrad.ir.lengths import extent_of
 from tilegrad.ir.op import Axis, Ops
 from tilegrad.ir.queries import nodes_of
 from tilegrad.ir.rules import simplify
+from tilegrad.ir.slices import offset_number, renamed
 from tilegrad.ir.uop import UOp, toposort
 from tilegrad.schedule.cost import elements
 from tilegrad.schedule.finish import finish, renumbered
-from tilegrad.schedule.fitting import fitting
 from tilegrad.schedule.graph_passes import Prepared
 from tilegrad.schedule.inlining import Fusion
 from tilegrad.schedule.items import BufferSpec
 from tilegrad.schedule.join import is_never_joined
 from tilegrad.schedule.kernel_graphs import KernelBuilder, flat_index, maximum_shape
-from tilegrad.schedule.offset_regions import OffsetRegion, at_offsets, without_offsets
+from tilegrad.schedule.kernel_regions import (
+    KernelRegion,
+    OffsetRegion,
+    at_offsets,
+    has_offsets,
+    region_of,
+    without_offsets,
+)
 from tilegrad.schedule.order import UnorderedItem
-from tilegrad.schedule.own_names import with_own_draws, with_own_offsets
 from tilegrad.schedule.random_words import random_variables
-from tilegrad.schedule.region import KernelRegion, region_of
-from tilegrad.schedule.shared_offsets import has_offsets
 from tilegrad.target import Target
 
-__all__ = ["KernelItems"]
+__all__ = ["KernelItems", "fitting", "with_own_draws", "with_own_offsets"]
 
 
 class _Made(NamedTuple):
@@ -318,3 +322,91 @@ def _moved(made: _Made, known: OffsetRegion, wanted: OffsetRegion) -> UOp | None
         if number in known.offsets
     }
     return at_offsets(made.ast, changes)
+
+
+def with_own_draws(ast: UOp, numbers: Mapping[UOp, int]) -> tuple[UOp, tuple[int, ...]]:
+    """A kernel with its draws numbered from 0, and their `numbers` in the graph, by variable:
+    kernels that draw alike are one.
+    """
+    found = [node for node in ast.toposort() if node in numbers] if numbers else []
+    draws = tuple(dict.fromkeys(numbers[node] for node in found))
+    mapping: dict[UOp, UOp] = {}
+    for own, number in enumerate(draws):
+        mapping |= zip(random_variables(number), random_variables(own), strict=True)
+    return ast.substitute(mapping), draws
+
+
+def with_own_offsets(ast: UOp) -> tuple[UOp, tuple[str, ...]]:
+    """A kernel with the offsets of its slices, and the numbers that change, numbered from 0, and
+    their names in the graph: kernels over slices at other offsets are one.
+    """
+    found = [node for node in nodes_of(ast, Ops.DEFINE_VAR) if offset_number(node.name) is not None]
+    if not found:
+        return ast, ()
+    own = {
+        node: node.replace(arg=(renamed(node.name, number), *node.arg[1:]))
+        for number, node in enumerate(found)
+    }
+    return ast.substitute(own), tuple([node.name for node in found])
+
+
+def fitting(nodes: Iterable[UOp]) -> dict[UOp, UOp]:
+    """For each variable that slices restrict, a variable whose range holds only values at which all
+    slices fit.
+
+    A slice such as `x[:, :n]` is allowed where the bound value of `n` fits, whatever other values
+    `n` may have: who binds one checks that (`tensor.views.shrinking`, `capture.entry`). So in the
+    kernels of that graph `n` has no other values, and every access is inside of its memory:
+
+    before   n in 1..20, x of 10 columns, x[:, :n]
+    after    n in 1..10
+
+    Sizes of memory and strides stay those of the variable's own maximum.
+    """
+    ranges: dict[UOp, tuple[int, int]] = {}
+    for node in nodes:
+        if node.op is not Ops.SHRINK:
+            continue
+        for (start, end), size in zip(node.arg, node.src[0].shape):
+            if isinstance(start, int) and isinstance(end, int) and isinstance(size, int):
+                continue
+            for distance in (start, end - start, size - end):
+                _narrow(ranges, distance)
+    return {
+        variable: variable.replace(arg=(variable.name, low, high))
+        for variable, (low, high) in ranges.items()
+        if (low, high) != variable.arg[1:]
+    }
+
+
+def _narrow(ranges: dict[UOp, tuple[int, int]], distance: Any) -> None:
+    """Restrict the variable of `distance`, if it is one, to values at which the distance is not
+    negative.
+    """
+    if isinstance(distance, int) or distance.vmin >= 0:
+        return
+    distance = simplify(distance)
+    variables = nodes_of(distance, Ops.DEFINE_VAR)
+    if len(variables) != 1:
+        return
+    (variable,) = variables
+    low, high = ranges.get(variable, variable.arg[1:])
+
+    def fits(value: int) -> bool:
+        number = UOp.const(variable.dtype, value)
+        return bool(simplify(distance.substitute({variable: number})).arg >= 0)
+
+    # A distance is monotone in its variable: it fits from a value on, or up to one.
+    if fits(low) and not fits(high):
+        high = _edge(low, high, fits)
+    elif fits(high) and not fits(low):
+        low = _edge(high, low, fits)
+    ranges[variable] = low, high
+
+
+def _edge(inside: int, outside: int, fits: Callable[[int], bool]) -> int:
+    """The last value that fits between `inside`, which fits, and `outside`, which does not."""
+    while abs(outside - inside) > 1:
+        middle = (inside + outside) // 2
+        inside, outside = (middle, outside) if fits(middle) else (inside, middle)
+    return inside

@@ -16,7 +16,7 @@ from tilegrad.schedule.cost import (
     instructions_of,
     nbytes,
 )
-from tilegrad.schedule.reason import Reason
+from tilegrad.schedule.items import Reason
 from tilegrad.target import Target, slices_of
 
 __all__ = ["cut_large", "within_buffers"]

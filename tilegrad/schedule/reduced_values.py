@@ -9,7 +9,7 @@ from tilegrad.base.dtype import dtypes
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp
 from tilegrad.schedule.cost import elements, flops_of
-from tilegrad.schedule.reason import FORCED, Reason
+from tilegrad.schedule.items import FORCED, Reason
 
 __all__ = ["costs_of", "store_reduced"]
 

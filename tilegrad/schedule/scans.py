@@ -16,7 +16,7 @@ from tilegrad.ir.movement import expand, pad_with_identity, reduce_axes, reshape
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp, prod, toposort
 from tilegrad.schedule.cost import SLICES, WORTH_A_KERNEL
-from tilegrad.schedule.reason import Reason
+from tilegrad.schedule.items import Reason
 
 __all__ = ["in_slices", "stored_scans"]
 
@@ -79,7 +79,7 @@ def _is_beside(user: UOp, value: UOp, stored: Set[UOp]) -> bool:
 
 def in_slices(prefix: UOp, *, has_lanes: bool, warps: int = 0) -> UOp | None:
     """The scan `prefix` in slices; None where it has enough rows to run at once. `warps` is the
-    number that keeps a target busy whose lanes share a scan (optimize.shared_scan), else 0.
+    number that keeps a target busy whose lanes share a scan (optimize.opts.shared_scan), else 0.
     """
     if prefix.op is not Ops.PREFIX_AXIS:
         return None

@@ -1,13 +1,13 @@
 """This stage's passes, and the function that makes a schedule with them.
 
     graph_passes   the list of passes on the whole graph
-      empty        reductions of nothing are constants                 empty.py
+      empty        reductions of nothing are constants                 graph_passes.py
       channels     operands of convolutions have another order         channels.py
-      one_hot      sums of rows that a one-hot chooses add rows        one_hot.py
-      split        a large reduction to one number becomes two         split_reductions.py,
+      one_hot      sums of rows that a one-hot chooses add rows        scatter_adds.py
+      split        a large reduction to one number becomes two         graph_passes.py,
                    reductions with few results have more blocks        over_blocks.py
       scan_slices  scans of few long rows are done in slices           scans.py
-      exact_sums   many rows that meet are summed in float64           scatter_collisions.py
+      exact_sums   many rows that meet are summed in float64           scatter_adds.py
       versions     old values that are needed beside newer ones are
                    stored apart                                        versions.py
     fuse           the list of steps that choose what is stored        fuse.py
@@ -28,22 +28,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from tilegrad.base.errors import DeviceError
 from tilegrad.base.trace import counters
 from tilegrad.ir.op import Ops
 from tilegrad.ir.queries import device_of
 from tilegrad.ir.uop import UOp, toposort
-from tilegrad.schedule.edges import edges_between
 from tilegrad.schedule.fuse import fuse
 from tilegrad.schedule.graph_passes import GraphDevices, prepare
-from tilegrad.schedule.items import Item, Schedule
-from tilegrad.schedule.node_devices import devices_of
+from tilegrad.schedule.inlining import Fusion
+from tilegrad.schedule.items import Edge, Item, Reason, Schedule
+from tilegrad.schedule.kernel_regions import share_offsets
 from tilegrad.schedule.order import UnorderedItem, join_items, order_items
-from tilegrad.schedule.reason import Reason
-from tilegrad.schedule.shared_offsets import share_offsets
 from tilegrad.schedule.value_items import ValueItems
 from tilegrad.target import Target
 
-__all__ = ["make_schedule"]
+__all__ = ["devices_of", "edges_between", "make_schedule"]
 
 # Memory of others, and values that are remembered in any case.
 _NOT_MATERIALISED = (Ops.ASSIGN, Ops.AFTER, Ops.COPY, Ops.LOOP, Ops.LOOP_OUTPUT)
@@ -125,3 +124,57 @@ def _materialised(
             if given[position] is node:
                 found[position] = made.memory[node]
     return found
+
+
+def edges_between(
+    order: Sequence[UnorderedItem],
+    fusion: Fusion,
+    bytes_of: Callable[[UOp], int],
+    *,
+    plain: bool,
+) -> list[Edge]:
+    """Edges of a schedule: for each pair of kernels joined by a stored value of `bytes_of` bytes,
+    the reason why they are two kernels.
+    """
+    position = {id(item): number for number, item in enumerate(order)}
+    maker: dict[UOp, int] = {
+        value: position[id(item)] for item in order for value in (item.value, *item.values)
+    }
+    edges: list[Edge] = []
+    for item in order:
+        for value in item.needs:
+            if value not in maker or maker[value] == position[id(item)]:
+                continue
+            reason, saved, flops = fusion.refused.get(value, (fusion.stored[value], 0, 0))
+            if plain and reason in (Reason.EXPANDED, Reason.REDUCED_AGAIN):
+                saved = 2 * bytes_of(value)
+            edges.append(Edge(maker[value], position[id(item)], reason, saved, flops))
+    return edges
+
+
+def devices_of(nodes: Sequence[UOp], default_device: str) -> dict[UOp, str]:
+    """The device of every node: that of its memory, of its copy, of its sources, or, for a
+    constant, of a user.
+    """
+    device: dict[UOp, str] = {}
+    for node in nodes:
+        if node.op in (Ops.BUFFER, Ops.RAND):
+            device[node] = node.arg.device
+        elif node.op is Ops.COPY or (node.op is Ops.CONTIGUOUS and isinstance(node.arg, str)):
+            device[node] = node.arg
+        else:
+            found = [device[source] for source in node.src if device.get(source)]
+            if len(set(found)) > 1 and node.op is not Ops.SINK:
+                both = " and ".join(dict.fromkeys(found))
+                raise DeviceError(
+                    f"{node.op.name.lower()}: operands on two devices: {both}",
+                    remedy="move one of them with .to(device)",
+                )
+            device[node] = found[0] if found else ""
+    # Values made of constants alone are computed where they are used.
+    for node in reversed(nodes):
+        name = device[node]
+        if name and node.op is not Ops.SINK:
+            for source in node.src:
+                device[source] = device[source] or name
+    return {node: name or default_device for node, name in device.items()}

@@ -32,9 +32,7 @@ from tilegrad.ir.op import Ops
 from tilegrad.ir.placement import Group, Placement, Range
 from tilegrad.ir.queries import below_views, device_of
 from tilegrad.ir.uop import UOp, prod
-from tilegrad.schedule.ring import ring_reduce
-from tilegrad.schedule.shard_moves import moved
-from tilegrad.schedule.shard_slices import copied, cut, joined, present, shrunk
+from tilegrad.schedule.shard_moves import copied, cut, joined, moved, present, ring_reduce, shrunk
 
 __all__ = ["Shards", "all_reduce"]
 

@@ -1,5 +1,7 @@
 """Movement of values of several devices: each device moves its own part, and the split axis moves
 along.
+
+Values on their way between devices are cut, copied and joined, and reduced in a ring.
 """
 
 from __future__ import annotations
@@ -7,13 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from tilegrad.base.dtype import as_const
-from tilegrad.ir.movement import fill
+from tilegrad.base.dtype import as_const, dtypes
+from tilegrad.ir.movement import fill, shaped, shrink
 from tilegrad.ir.op import Ops
 from tilegrad.ir.placement import Placement, Range, even_ranges, reshaped
-from tilegrad.ir.uop import UOp
+from tilegrad.ir.queries import device_of
+from tilegrad.ir.uop import UOp, prod
 
-__all__ = ["moved"]
+__all__ = ["copied", "cut", "joined", "moved", "present", "ring_reduce", "shrunk"]
 
 Shards = Sequence[UOp | None]
 Moved = tuple[Placement, list[UOp | None]]
@@ -146,3 +149,90 @@ def _padded(bounds: Sequence[Range], before: int, after: int) -> list[Range]:
         if not free:
             found[last] = found[last][0], size + after
     return found
+
+
+def present(shard: UOp | None) -> UOp:
+    assert shard is not None
+    return shard
+
+
+def copied(value: UOp, device: str) -> UOp:
+    """`value` on a device: a constant is on all of them."""
+    own = device_of(value)
+    if own is None or own == device:
+        return value
+    return UOp(Ops.COPY, value.dtype, (value,), device)
+
+
+def shrunk(value: UOp, axis: int, bounds: Range) -> UOp:
+    if bounds == (0, value.shape[axis]):
+        return value
+    arg = [(0, size) for size in value.shape]
+    arg[axis] = bounds
+    return shrink(value, arg)
+
+
+def cut(value: UOp, placement: Placement, number: int) -> UOp:
+    """The slice of the whole `value` that device `number` has."""
+    if placement.axis is None or not value.shape:
+        return value
+    return shrunk(value, placement.axis, placement.bounds[number])
+
+
+def joined(slices: Sequence[tuple[Range, UOp]], axis: int, size: int) -> UOp:
+    """Values at ranges of an axis as one value: each padded to all of it, and chosen from by the
+    position, as zeros that are added would lose the sign of a zero.
+    """
+    whole: UOp | None = None
+    for (start, end), each in sorted(slices, key=lambda each: each[0]):
+        around = [(0, 0)] * len(each.shape)
+        around[axis] = start, size - end
+        padded = each
+        if around[axis] != (0, 0):
+            padded = UOp(Ops.PAD, each.dtype, (each,), tuple(around))
+        if whole is None:
+            whole = padded
+            continue
+        is_before = UOp(
+            Ops.PAD,
+            dtypes.bool,
+            (fill((*whole.shape[:axis], start, *whole.shape[axis + 1 :]), True, dtypes.bool),),
+            tuple((0, size - start) if at == axis else (0, 0) for at in range(len(around))),
+        )
+        whole = UOp(Ops.WHERE, each.dtype, (is_before, whole, padded))
+    assert whole is not None
+    return whole
+
+
+def ring_reduce(values: Sequence[UOp], devices: Sequence[str], function: Ops) -> list[UOp]:
+    """On each device the reduction of the values, one per device and of one shape, which has as
+    many elements as there are devices, or more.
+
+    With n devices, every device could get the n - 1 values of the others: n * (n - 1) times the
+    bytes of one. In a ring the value is cut into n slices. Slice k starts at device k + 1 and goes
+    round, each device adding its own; then its sum goes round. That is 2 * (n - 1) times the bytes
+    of one value.
+    """
+    count, shape, dtype = len(devices), values[0].shape, values[0].dtype
+    size = int(prod(shape))
+    flat = [shaped(value, (size,)) for value in values]
+    found: list[list[tuple[Range, UOp]]] = [[] for _ in devices]
+    for owner, bounds in enumerate(even_ranges(size, count)):
+        total: UOp | None = None
+        for step in range(1, count + 1):
+            number = (owner + step) % count
+            own = shrink(flat[number], (bounds,))
+            if total is None:
+                total = own
+            else:
+                total = UOp(Ops.COPY, dtype, (total,), devices[number]).alu(function, own)
+        assert total is not None
+        # It has come to its owner, and goes on from device to device.
+        slices = {owner: total}
+        for step in range(1, count):
+            number = (owner + step) % count
+            before = slices[(owner + step - 1) % count]
+            slices[number] = UOp(Ops.COPY, dtype, (before,), devices[number])
+        for number in range(count):
+            found[number].append((bounds, slices[number]))
+    return [shaped(joined(slices, 0, size), shape) for slices in found]

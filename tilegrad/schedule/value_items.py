@@ -6,18 +6,16 @@ from __future__ import annotations
 
 from tilegrad.base.dtype import dtypes
 from tilegrad.ir.args import KernelArg
-from tilegrad.ir.direct_copies import direct_copies
 from tilegrad.ir.lengths import extent_of
 from tilegrad.ir.op import Axis, Ops
-from tilegrad.ir.queries import base_of, below_reshapes
+from tilegrad.ir.queries import base_of, below_reshapes, direct_copies
 from tilegrad.ir.rules import simplify
 from tilegrad.ir.uop import UOp, prod
-from tilegrad.schedule.items import BufferSpec
+from tilegrad.schedule.items import BufferSpec, Reason
 from tilegrad.schedule.kernel_graphs import KernelBuilder, flat_index
 from tilegrad.schedule.kernel_items import KernelItems
 from tilegrad.schedule.loop_steps import carries_of, memory_below, sources_of, step_of
 from tilegrad.schedule.order import UnorderedItem
-from tilegrad.schedule.reason import Reason
 from tilegrad.schedule.versions import overwritten_by, writer_of
 
 __all__ = ["ValueItems"]
@@ -57,7 +55,7 @@ class ValueItems(KernelItems):
         elif node.op is Ops.SCATTER_ADD:
             table = node.src[0]
             if table.op is Ops.SCATTER_ADD and self.position[table] == self.position[node]:
-                # Both are steps of one sum (scatter_collisions.py): the first has no other reader.
+                # Both are steps of one sum (scatter_adds.py): the first has no other reader.
                 self.memory[node] = self.memory[table]
             else:
                 self.memory[node] = self.buffer_for(node)

@@ -241,6 +241,7 @@ def _rows_in_flight(program: Sequence[UOp], lanes: int) -> int:
 def _grid_axes(program: Sequence[UOp]) -> dict[str, frozenset[int]]:
     """The axes of the grid that accesses of each global memory depend on."""
     found: dict[str, frozenset[int]] = {}
+    together = blocks_together(program)
     for node in UOp.sink(*program).toposort():
         if node.op in (Ops.LOAD, Ops.STORE, Ops.COPY_TILE):
             is_box = node.op is Ops.COPY_TILE
@@ -248,7 +249,7 @@ def _grid_axes(program: Sequence[UOp]) -> dict[str, frozenset[int]]:
             if memory.op is Ops.DEFINE_GLOBAL:
                 nodes = UOp.sink(*index).toposort()
                 names = {each.name for each in nodes if each.op is Ops.SPECIAL}
-                if is_box and node.arg.blocks > 1 and _is_of_cluster(index, node.arg.blocks):
+                if is_box and together > 1 and "gidx0" in names and _is_of_cluster(index, together):
                     names.discard("gidx0")
                 axes = frozenset(axis for axis in range(3) if f"gidx{axis}" in names)
                 name = f"data{memory.arg}"

@@ -33,8 +33,8 @@ from tilegrad.ir.spec import verify
 from tilegrad.ir.text import dump, parse, parse_program
 from tilegrad.ir.uop import UOp
 from tilegrad.lower.lower import PASSES, State, lower
-from tilegrad.optimize.model import estimate
-from tilegrad.optimize.name import kernel_name
+from tilegrad.optimize.analysis.name import kernel_name
+from tilegrad.optimize.model.model import estimate
 from tilegrad.render.names import function_name
 from tilegrad.schedule import graph_passes
 from tilegrad.schedule.fuse import STEPS
@@ -43,7 +43,7 @@ from tilegrad.target import Target
 
 __all__ = ["GRAPH_STATES", "STATES", "TracedKernel", "replay", "run_recorded", "run_scheduled"]
 
-_LOWER = tuple(name for name, _ in PASSES)
+_LOWER = tuple(step.name for step in PASSES)
 _OF_GRAPHS = _LOWER[: _LOWER.index("lower.linearize")]
 STATES = ("optimize", *_LOWER, "render", "assembly")
 GRAPH_STATES = tuple(name for name, _ in (*graph_passes.PASSES, *STEPS))

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from tilegrad.tensor.handle.tracing import is_transforming
 from tilegrad.torch.absent_hints import absent, refusing
+from tilegrad.torch.function_protocol import DisableTorchFunctionSubclass
 from tilegrad.torch.random import Generator as Generator
 
 __all__ = [
@@ -61,10 +62,6 @@ class DispatchKeySet:
 
 class _ExcludeDispatchKeyGuard(nullcontext[None]):
     """A block without some kinds of kernels: nothing is chosen in any case."""
-
-
-class DisableTorchFunctionSubclass(nullcontext[None]):
-    """A block in which methods of subclasses of tensors are not asked: they are not in any case."""
 
 
 DisableTorchFunction = DisableTorchFunctionSubclass

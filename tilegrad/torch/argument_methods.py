@@ -21,6 +21,7 @@ __all__ = [
 
 # Modules whose functions stand around methods.
 _AROUND = frozenset({
+    "tilegrad.torch.complex_unbound", "tilegrad.torch.function_protocol",
     "tilegrad.torch.quick_calls", "tilegrad.torch.steps", "tilegrad.tensor.calls.templates",
 })  # fmt: skip
 # And those that hand on a program's arguments as they are.

@@ -25,7 +25,7 @@ from tilegrad.torch.made_tensors import tensor
 from tilegrad.torch.tensor import Tensor, as_ours
 
 __all__ = [
-    "bessel_j0", "bessel_j1", "bessel_y0", "bessel_y1", "modified_bessel_k0",
+    "bessel_j0", "bessel_j1", "bessel_y0", "bessel_y1", "in_wide", "modified_bessel_k0",
     "modified_bessel_k1", "scaled_modified_bessel_k0", "scaled_modified_bessel_k1",
     "spherical_bessel_j0",
 ]  # fmt: skip
@@ -33,6 +33,7 @@ __all__ = [
 # Points in a quarter of a period; with them J of order 64 is what is left out, 1e-19 at 25.
 _POINTS, _ORDERS, _MOST = 32, 31, 25.0
 _TERMS = 18
+_LARGEST, _SMALLEST = dtypes.float64.largest, 5e-324
 _EULER = 0.57721566490153286
 # Steps of the integral of K. At 25 the integrand is a bell of width 0.2, for which the error is
 # exp(-2 * (0.2 * pi / step)**2); at 1 it is below 1e-300 at the last step.
@@ -46,7 +47,7 @@ def _as_float(name: str, input: Any) -> Tensor:
     return x if x.dtype.is_float else x.float()
 
 
-def _in_wide(name: str, function: Callable[[Tensor], Tensor]) -> Callable[[Any], Tensor]:
+def in_wide(name: str, function: Callable[[Tensor], Tensor]) -> Callable[[Any], Tensor]:
     """A function of float64 or float32 as one of all floats."""
 
     def of(input: Any) -> Tensor:
@@ -113,7 +114,7 @@ def _rotation(x: Tensor, order: int) -> tuple[Tensor, Tensor]:
 
 def _first_kind(x: Tensor, order: int) -> Tensor:
     size = x.abs()
-    near, far = size.clip(0, _MOST), size.clip(_MOST, 1e300)
+    near, far = size.clip(0, _MOST), size.clip(_MOST, _LARGEST)
     weights = tensor(_weights(order)[1], dtype=x.dtype)
     within = (_waves(near, order) * weights).sum(-1)
     scale, p, q = _expansion(far, order)
@@ -125,12 +126,12 @@ def _first_kind(x: Tensor, order: int) -> Tensor:
 
 
 def _second_kind(x: Tensor, order: int) -> Tensor:
-    near, far = x.clip(1e-300, _MOST), x.clip(_MOST, 1e300)
+    near, far = x.clip(_SMALLEST, _MOST), x.clip(_MOST, _LARGEST)
     _, first, series = _weights(order)
     waves = _waves(near, order)
     j = (waves * tensor(first, dtype=x.dtype)).sum(-1)
     rest = (waves * tensor(series, dtype=x.dtype)).sum(-1)
-    logarithm = (near / 2).log() + (_EULER - order)
+    logarithm = near.log() + (_EULER - math.log(2) - order)
     within = (logarithm * j - rest) * (2 / math.pi)
     if order:
         within = within - _first_kind(near, 0) * (2 / math.pi) / near
@@ -143,7 +144,7 @@ def _second_kind(x: Tensor, order: int) -> Tensor:
 
 
 def _modified(x: Tensor, order: int, *, is_scaled: bool) -> Tensor:
-    near, far = x.clip(1e-300, 1.0), x.clip(1.0, 1e300)
+    near, far = x.clip(_SMALLEST, 1.0), x.clip(1.0, _LARGEST)
     # The series up to 1, by Horner's scheme.
     quarter = near * near / 4
     regular, sums = near.zeros_like(), near.zeros_like()
@@ -154,7 +155,7 @@ def _modified(x: Tensor, order: int, *, is_scaled: bool) -> Tensor:
         regular = regular * quarter * factor + 1
         # Each term carries its harmonic number.
         sums = sums * quarter * factor + weight
-    logarithm = (near / 2).log() + _EULER
+    logarithm = near.log() + (_EULER - math.log(2))
     if order:
         within = 1 / near + near / 2 * (logarithm * regular - sums / 2)
     else:
@@ -185,7 +186,7 @@ def _sinc(x: Tensor) -> Tensor:
 
 
 def _named(name: str, function: Callable[[Tensor], Tensor], text: str) -> Callable[[Any], Tensor]:
-    made: Any = _in_wide(name, function)
+    made: Any = in_wide(name, function)
     made.__name__ = made.__qualname__ = name
     made.__doc__ = text
     return made  # type: ignore[no-any-return]

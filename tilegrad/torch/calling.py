@@ -13,6 +13,7 @@ from tilegrad.tensor.handle.size_arguments import here
 from tilegrad.tensor.tensor import Tensor as OurTensor
 from tilegrad.torch.complex import Complex
 from tilegrad.torch.expecting import no_tensor, refused_as_tensor
+from tilegrad.torch.function_protocol import asked, overriding
 from tilegrad.torch.made_tensors import tensor
 from tilegrad.torch.naming import called
 from tilegrad.torch.tensor import Tensor, as_ours
@@ -58,7 +59,13 @@ def as_function(name: str) -> Callable[..., Any]:
                 found = method(*args, **options)
             else:
                 found = computed(*args, **options)
-        except AttributeError as error:
+        except (AttributeError, TypeError) as error:
+            # A class that is no tensor may take the function over.
+            found = overriding((*args, *options.values()))
+            if found:
+                return asked(call_of(), found, args, options)
+            if isinstance(error, TypeError):
+                raise
             raise refused_as_tensor(name, error, args, options) from None
         return found if out is None else written_to(out, found)
 
@@ -83,4 +90,9 @@ def as_function(name: str) -> Callable[..., Any]:
             raise no_tensor(name, first)
         return getattr(type(first), name, method)(*args, **options)
 
-    return called(call, name)
+    made = called(call, name)
+
+    def call_of() -> Any:
+        return made
+
+    return made

@@ -10,6 +10,7 @@ import functools
 from collections.abc import Iterator
 from typing import Any, Self
 
+from tilegrad.base.dtype import dtypes
 from tilegrad.base.errors import DTypeError, ShapeError, article
 from tilegrad.nn.tree import Paired
 from tilegrad.tensor.handle.size_arguments import here
@@ -17,6 +18,7 @@ from tilegrad.tensor.tensor import Tensor as OurTensor
 from tilegrad.torch.complex_axes import ComplexAxes
 from tilegrad.torch.complex_dtypes import ComplexDType
 from tilegrad.torch.complex_families import linear
+from tilegrad.torch.foreign_operands import yield_to_others
 from tilegrad.torch.made_tensors import tensor
 from tilegrad.torch.methods import renamed
 from tilegrad.torch.naming import called
@@ -31,6 +33,8 @@ __all__ = [
 
 # Integer powers up to this one are products, which are exact where the numbers are.
 _MOST_PRODUCTS = 8
+# From these real parts on `tanh` is 1 in float32 and in float64.
+_FLAT = 40.0, 350.0
 
 
 class Complex(ComplexAxes):
@@ -156,16 +160,23 @@ class Complex(ComplexAxes):
 
     def log(self) -> Self:
         """The logarithm with an imaginary part in -pi..pi."""
-        return self._with(self.abs().log(), self.angle())
+        size = self.abs()
+        # Near 1 the distance from it is what counts.
+        first, second = self.real.abs(), self.imag.abs()
+        is_near = (size > 0.5) & (size < 2)
+        large = is_near.where(first.maximum(second), 1)
+        small = is_near.where(first.minimum(second), 0)
+        near = ((large - 1) * (large + 1) + small * small).log1p() / 2
+        return self._with(is_near.where(near, size.log()), self.angle())
 
     def sqrt(self) -> Self:
         """The root with a real part that is not negative."""
         x, y = self.real, self.imag
+        is_right, side = x >= 0, x.ones_like().copysign(y)
         # This one of the two components loses no digits; the other is half of y over it.
-        large = ((x.abs() + self.abs()) / 2).sqrt()
-        small = (large > 0).where(y.abs() / (2 * (large > 0).where(large, 1)), 0)
-        is_right = x >= 0
-        return self._with(is_right.where(large, small), is_right.where(small, large).copysign(y))
+        large = ((is_right.where(x, -x) + self.abs()) / 2).sqrt()
+        small = (large > 0).where(y / (2 * (large > 0).where(large, 1)), y)
+        return self._with(is_right.where(large, small * side), is_right.where(small, large * side))
 
     def sin(self) -> Self:
         """The sine."""
@@ -188,8 +199,15 @@ class Complex(ComplexAxes):
         return self._with(x.cosh() * y.cos(), x.sinh() * y.sin())
 
     def tanh(self) -> Self:
-        """The hyperbolic tangent."""
-        return self.sinh() / self.cosh()
+        """The hyperbolic tangent, without a quotient of two large numbers."""
+        x, y = self.real, self.imag
+        # Beyond the limit the real part is 1 or -1.
+        limit = _FLAT[self.pair.dtype is dtypes.float64]
+        near = x.clip(-limit, limit)
+        sine, cosine, slope = y.sin(), y.cos(), near.tanh()
+        whole = cosine.square() + (slope * sine).square()
+        narrow = near.cosh().reciprocal().square()
+        return self._with(slope / whole, sine * cosine * narrow / whole)
 
     def reciprocal(self) -> Self:
         """1 over each."""
@@ -380,7 +398,7 @@ def _meeting(name: str) -> Any:
     @functools.wraps(plain)
     def method(self: Tensor, other: Any, *args: Any, **options: Any) -> Any:
         if other.__class__ is complex or isinstance(other, Complex):
-            return getattr(as_complex(self), name)(other)
+            return getattr(as_complex(self), name)(other, *args, **options)
         if isinstance(other, Paired):
             return other._meets(name, self)
         return plain(self, other, *args, **options)
@@ -392,7 +410,8 @@ def _meeting(name: str) -> Any:
 for _name in (
     "__add__", "__radd__", "__sub__", "__rsub__", "__mul__", "__rmul__", "__truediv__",
     "__rtruediv__", "__matmul__", "__pow__", "__eq__", "__ne__", "add", "sub", "mul", "div",
-    "matmul",
+    "divide", "eq", "float_power", "logical_and", "logical_or", "logical_xor", "matmul",
+    "multiply", "ne", "not_equal", "pow", "subtract", "true_divide",
 ):  # fmt: skip
     setattr(Tensor, _name, _meeting(_name))
 Tensor.mm = renamed(_meeting("mm"), {"mat2": "other"})  # type: ignore[method-assign]
@@ -413,6 +432,7 @@ def _type_of(self: Tensor, dtype: Any = None, non_blocking: bool = False) -> Any
 
 for _name, _method, _like in (("to", _to_complex, _to), ("type", _type_of, _type)):
     setattr(Tensor, _name, called(functools.wraps(_like)(_method), _name))
+yield_to_others(Tensor)
 quick_methods(Tensor, METHODS)
 
 

@@ -73,17 +73,64 @@ def _kron(self: Complex, other: Any) -> Complex:
 
 def _log1p(self: Complex) -> Complex:
     """log(1 + z)."""
-    return (self + 1).log()
+    x, y = self.real, self.imag
+    is_small = (x.abs() < 0.5) & (y.abs() < 0.5)
+    near, across = is_small.where(x, 0), is_small.where(y, 0)
+    squares = (near * (2 + near) + across * across).log1p() / 2
+    whole = (self + 1).log()
+    return self._with(is_small.where(squares, whole.real), whole.imag)
+
+
+def _expm1(self: Complex) -> Complex:
+    """e to the power of z, less 1."""
+    x, y = self.real, self.imag
+    return self._with(x.expm1() * y.cos() - 2 * (y / 2).sin().square(), x.exp() * y.sin())
+
+
+def _times_i(self: Complex) -> Complex:
+    """i z."""
+    return self._with(-self.imag, self.real)
+
+
+def _over_i(self: Complex) -> Complex:
+    """z / i."""
+    return self._with(self.imag, -self.real)
+
+
+# The inverses go through the roots of 1 - z and 1 + z, whose products lose no digits (Kahan, Branch
+# Cuts for Complex Elementary Functions, 1987).
 
 
 def _asin(self: Complex) -> Complex:
-    """The inverse of `sin`: -i log(iz + sqrt(1 - z*z))."""
-    return (1j * self + (1 - self * self).sqrt()).log() * -1j
+    """The inverse of `sin`."""
+    a, b = (1 - self).sqrt(), (1 + self).sqrt()
+    real = self.real.atan2(a.real * b.real - a.imag * b.imag)
+    return self._with(real, (a.real * b.imag - a.imag * b.real).asinh())
+
+
+def _acos(self: Complex) -> Complex:
+    """The inverse of `cos`."""
+    a, b = (1 - self).sqrt(), (1 + self).sqrt()
+    real = a.real.atan2(b.real) * 2
+    return self._with(real, (b.real * a.imag - b.imag * a.real).asinh())
+
+
+def _acosh(self: Complex) -> Complex:
+    """The inverse of `cosh`."""
+    a, b = (self - 1).sqrt(), (self + 1).sqrt()
+    imag = a.imag.atan2(b.real) * 2
+    return self._with((a.real * b.real + a.imag * b.imag).asinh(), imag)
 
 
 def _atanh(self: Complex) -> Complex:
     """The inverse of `tanh`."""
-    return ((1 + self).log() - (1 - self).log()) * 0.5
+    x, y = self.real, self.imag
+    is_left = x < 0
+    size = is_left.where(-x, x)
+    distance = (1 - size).hypot(y)
+    # Not its square, which may leave the dtype.
+    half = (4 * size / distance / distance).log1p() / 4
+    return self._with(is_left.where(-half, half), (2 * y).atan2((1 - x) * (1 + x) - y * y) / 2)
 
 
 _FUNCTIONS: dict[str, Callable[..., Any]] = {
@@ -102,16 +149,16 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {
     "log2": lambda self: self.log() / math.log(2),
     "log10": lambda self: self.log() / math.log(10),
     "log1p": _log1p,
-    "expm1": lambda self: self.exp() - 1,
+    "expm1": _expm1,
     "exp2": lambda self: (self * math.log(2)).exp(),
     "rsqrt": lambda self: self.sqrt().reciprocal(),
     "sigmoid": lambda self: (1 + (-self).exp()).reciprocal(),
-    "tan": lambda self: self.sin() / self.cos(),
+    "tan": lambda self: _over_i(_times_i(self).tanh()),
     "asin": _asin,
-    "acos": lambda self: -_asin(self) + math.pi / 2,
-    "atan": lambda self: _atanh(1j * self) * -1j,
-    "asinh": lambda self: _asin(1j * self) * -1j,
-    "acosh": lambda self: (self + (self + 1).sqrt() * (self - 1).sqrt()).log(),
+    "acos": _acos,
+    "atan": lambda self: _over_i(_atanh(_times_i(self))),
+    "asinh": lambda self: _over_i(_asin(_times_i(self))),
+    "acosh": _acosh,
     "atanh": _atanh,
     "positive": lambda self: self,
     "conj_physical": lambda self: self.conj(),

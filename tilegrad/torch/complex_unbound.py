@@ -41,13 +41,18 @@ class _Unbound:
         for base in kind.__mro__:
             if name in base.__dict__:
                 found = base.__dict__[name]
-                return _of_any(found, name) if callable(found) else found.__get__(None, kind)
+                if callable(found):
+                    return _of_any(found, name)
+                return found.__get__(None, kind) if hasattr(found, "__get__") else found
         raise AttributeError(name)
 
     def __set__(self, kind: Any, value: Any) -> None:
-        # A program that replaces a method is asked no more.
         delattr(type(Tensor), self._name)
         type.__setattr__(kind, self._name, value)
+        # A program that replaces the method of `Tensor` is asked no more; one of a derived class
+        # leaves that as it was.
+        if kind is not Tensor:
+            setattr(type(Tensor), self._name, self)
 
 
 def answer_unbound() -> None:

@@ -17,6 +17,7 @@ from tilegrad.tensor.handle.size_arguments import here
 from tilegrad.tensor.tensor import Tensor as OurTensor
 from tilegrad.torch.autocast_methods import AUTOCAST_FROM
 from tilegrad.torch.complex import Complex
+from tilegrad.torch.contractions import tensordot
 from tilegrad.torch.expecting import no_tensor, of_ranks, of_tensors
 from tilegrad.torch.made_tensors import tensor
 from tilegrad.torch.promotion import given_way
@@ -242,12 +243,6 @@ def einsum(equation: Any, *operands: Any) -> Tensor:
 
 def _label(axis: Any) -> str:
     return "..." if axis is Ellipsis else string.ascii_letters[axis]
-
-
-def tensordot(a: Any, b: Any, dims: Any = 2) -> Tensor:
-    """The sum of products over several axes."""
-    found: Tensor = as_ours(a).tensordot(b, dims)
-    return found
 
 
 def chain_matmul(*matrices: Any) -> Tensor:

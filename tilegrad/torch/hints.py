@@ -62,8 +62,6 @@ HINTS = {
     "torch.cuda": "there is no GPU here so far: torch.cuda.is_available() is False",
     "torch.xpu": "there is no GPU here so far",
     "torch.mps": "there is no GPU here so far",
-    "torch.nn.functional.multi_head_attention_forward": "torch.nn.MultiheadAttention, or "
-    "scaled_dot_product_attention between F.linear",
     "torch.testing.make_tensor": "torch.randn(*shape), or torch.randint(low, high, shape)",
     "torch.utils.data.IterDataPipe": "torch.utils.data.IterableDataset",
     "torch.utils.data.MapDataPipe": "torch.utils.data.Dataset",
@@ -88,7 +86,6 @@ HINTS = {
     "torch.nn.CrossMapLRN2d": "torch.nn.LocalResponseNorm",
     "torch.nn.NLLLoss2d": "torch.nn.NLLLoss",
     "torch.nn.grad": "torch.autograd.grad",
-    "torch.special.airy_ai": "scipy.special.airy",
     "torch.distributions.GeneralizedPareto": "torch.distributions.Pareto",
     "torch.distributions.generalized_pareto": "torch.distributions.Pareto",
     "torch.func.linearize": "torch.func.jvp",
@@ -107,7 +104,6 @@ HINTS = {
     "torch.set_anomaly_enabled": "torch.autograd.set_detect_anomaly",
     "torch.is_distributed": "no tensor is",
     "torch.is_storage": "isinstance(x, torch.Tensor)",
-    "torch.Tensor.prelu": "torch.nn.functional.prelu(x, weight)",
     "torch.Tensor.const_data_ptr": "x.data_ptr()",
     "torch.Tensor.dim_order": "x.stride()",
     "torch.Tensor.is_set_to": "x.data_ptr() == y.data_ptr()",
@@ -124,7 +120,6 @@ HINTS = {
     "torch.Tensor.ccol_indices": _SPARSE,
     "torch.Tensor.crow_indices": _SPARSE,
     "torch.Tensor.chalf": "x.cfloat(): complex numbers have parts of float32 or float64",
-    "torch.Tensor.as_strided_": "x.as_strided(size, stride)",
     "torch.Tensor.grad_dtype": "x.grad.dtype",
     "torch.Tensor.new_empty_strided": "x.new_empty(size)",
     "torch.Tensor.record_stream": "launches are in one order, and run side by side where they may",
@@ -179,8 +174,8 @@ FAMILIES = [
 # The attributes of PyTorch's tensors that are absent here.
 METHODS = frozenset({
     *(name.rpartition(".")[2] for name in HINTS if name.startswith("torch.Tensor.")),
-    "coalesce", "col_indices", "dense_dim", "dequantize", "int_repr", "ipu", "mtia", "narrow_copy",
-    "prelu", "q_per_channel_axis", "q_per_channel_scales", "q_per_channel_zero_points", "q_scale",
+    "coalesce", "col_indices", "dense_dim", "dequantize", "int_repr", "ipu", "mtia",
+    "q_per_channel_axis", "q_per_channel_scales", "q_per_channel_zero_points", "q_scale",
     "q_zero_point", "qscheme", "resize_as_sparse_", "row_indices", "smm", "sparse_dim",
     "sparse_resize_", "sparse_resize_and_clear_", "storage_type", "to_mkldnn", "to_sparse_bsc",
     "to_sparse_bsr", "to_sparse_csc", "unsafe_chunk", "unsafe_split", "unsafe_split_with_sizes",

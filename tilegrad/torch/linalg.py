@@ -15,8 +15,8 @@ from tilegrad.torch.absent_hints import refusing
 from tilegrad.torch.autocast_methods import from_float32, without_autocast
 from tilegrad.torch.complex import Complex
 from tilegrad.torch.complexes import from_numpy
+from tilegrad.torch.eigenvalues import eig, eigvals
 from tilegrad.torch.linalg_results import (
-    Eig,
     Eigh,
     Factor,
     Inverse,
@@ -110,37 +110,14 @@ def eigvalsh(A: Tensor, UPLO: str = "L") -> Tensor:
     return _by_lower("eigvalsh", A, UPLO).eigvalsh()  # type: ignore[no-any-return]
 
 
-_OF_ANY = (
-    "there is no gradient of eigenvalues of matrices that are not symmetric; detach() them, or use "
-    "linalg.eigh of symmetric ones"
-)
-_NO_GRADIENT = {"eig": _OF_ANY, "eigvals": _OF_ANY}
-
-
 def _without_gradient(name: str, A: Any) -> Any:
     """The values of matrices of any kind, computed now.
 
     Raises RuntimeError for what requires a gradient: the decomposition has none here.
     """
     if A.requires_grad:
-        raise RuntimeError(
-            f"linalg.{name}: {_NO_GRADIENT.get(name, 'detach() the matrices: it has no gradient')}"
-        )
+        raise RuntimeError(f"linalg.{name}: detach() the matrices: it has no gradient")
     return A.numpy()
-
-
-def eig(A: Any) -> Eig:
-    """Eigenvalues and eigenvectors of any square matrices, by NumPy, without gradients."""
-    array = _without_gradient("eig", A)
-    is_wide = array.dtype in (numpy.float64, numpy.complex128)
-    kind = numpy.complex128 if is_wide else numpy.complex64
-    values, vectors = numpy.linalg.eig(array)
-    return Eig(from_numpy(values.astype(kind)), from_numpy(vectors.astype(kind)))
-
-
-def eigvals(A: Any) -> Any:
-    """Eigenvalues of any square matrices, by NumPy, without gradients."""
-    return eig(A).eigenvalues
 
 
 def svd(A: Tensor, full_matrices: bool = True, *, driver: str | None = None) -> Svd:
@@ -155,6 +132,8 @@ def svdvals(A: Tensor, *, driver: str | None = None) -> Tensor:
 
 def qr(A: Tensor, mode: str = "reduced") -> Qr:
     """An orthogonal times a triangular matrix."""
+    if mode == "r" and not isinstance(A, Complex):
+        return Qr(A.new_zeros(0), A.qr("reduced")[1])
     return Qr(*A.qr(mode))
 
 
@@ -429,6 +408,9 @@ def vander(x: Tensor, *, N: int | None = None) -> Tensor:
 
 def cond(A: Tensor, p: Any = None) -> Tensor:
     """The condition number in a norm."""
+    if A.ndim > 1 and 0 in A.shape[-2:]:
+        # A matrix without elements has the norm 0.
+        return A.abs().sum((-2, -1))
     return A.cond(p)
 
 

@@ -15,8 +15,10 @@ from tilegrad.base.dtype_promotion import promote
 from tilegrad.base.errors import ConfigError, KindError
 from tilegrad.tensor import tensor as ours
 from tilegrad.tensor.calls.changing_constants import uploaded_constant
+from tilegrad.tensor.calls.uploads import are_few
 from tilegrad.tensor.handle.core import as_dtype
 from tilegrad.tensor.handle.size_arguments import as_int, as_number, here
+from tilegrad.tensor.handle.waiting import this_thread
 from tilegrad.tensor.storage.host_memory import is_array
 from tilegrad.tensor.tensor import Tensor as OurTensor
 from tilegrad.torch.device_names import name_of
@@ -273,7 +275,21 @@ def arange(start: Any, end: Any = None, step: Any = 1, **options: Unpack[Making]
     begin, stop, by = (as_number("arange", "a bound", each) for each in numbers)
     if by == 0 or (stop - begin) * by < 0:
         raise ConfigError(f"arange: no step of {by} leads from {begin} to {stop}", line=here())
-    return Tensor.arange(begin, stop, by, **options_of(options, kind))
+    made = Tensor.arange(begin, stop, by, **options_of(options, kind))
+    return _positions_in_memory(made) if begin else made
+
+
+def _positions_in_memory(made: Tensor) -> Tensor:
+    """Integers that begin at another number than 0, in memory if they are few: mostly positions of
+    a loop, which would be another constant at each step.
+    """
+    size = made.shape[0]
+    if not isinstance(size, int) or not made.dtype.is_int or not are_few(size, made.dtype):
+        return made
+    if this_thread.stand_ins:
+        return made
+    found: Tensor | None = uploaded_constant(made)
+    return made if found is None else found
 
 
 def range_(

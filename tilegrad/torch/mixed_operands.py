@@ -67,6 +67,9 @@ class MixedOperands(OurTensor):
         return super().__rsub__(other)
 
     def __rmul__(self, other: Any) -> Self:
+        if isinstance(other, (list, tuple, str, bytes)) and self.dtype.is_int and self.numel() == 1:
+            # Python repeats a sequence as often as an integer says.
+            return NotImplemented
         return super().__rmul__(other)
 
     def __rtruediv__(self, other: Any) -> Self:

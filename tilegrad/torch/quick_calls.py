@@ -19,8 +19,8 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from tilegrad.base.config import current_config
-from tilegrad.base.forgetful_tables import SecondTime
 from tilegrad.base.origin import call_site, composing, users
+from tilegrad.base.recent import SecondTime
 from tilegrad.ir.uop import node_count
 from tilegrad.tensor.calls.masks import picked_by_host
 from tilegrad.tensor.calls.postponed import postponed

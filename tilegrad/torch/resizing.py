@@ -80,6 +80,18 @@ class Resizing:
         plain: Any = super(Resizing, whole)
         return plain.as_strided(size, stride, offset)
 
+    def as_strided_(
+        self: Any,
+        size: Sequence[int],
+        stride: Sequence[int],
+        storage_offset: int | None = None,
+    ) -> Any:
+        """As `as_strided`, what this tensor is from then on."""
+        found = self.as_strided(size, stride, storage_offset)
+        self.replace(found)
+        self._requires_grad, self._is_leaf = found._requires_grad, found._is_leaf
+        return self
+
     def as_strided_scatter(
         self: Any,
         src: Any,

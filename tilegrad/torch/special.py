@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from tilegrad.tensor.tensor import Tensor as OurTensor
 from tilegrad.torch.absent_hints import refusing
+from tilegrad.torch.airy import airy_ai
 from tilegrad.torch.bessel import (
     bessel_j0,
     bessel_j1,
@@ -36,7 +37,7 @@ from tilegrad.torch.polynomials import (
 from tilegrad.torch.tensor import Tensor, as_ours
 
 __all__ = [
-    "bessel_j0", "bessel_j1", "bessel_y0", "bessel_y1", "chebyshev_polynomial_t",
+    "airy_ai", "bessel_j0", "bessel_j1", "bessel_y0", "bessel_y1", "chebyshev_polynomial_t",
     "chebyshev_polynomial_u", "chebyshev_polynomial_v", "chebyshev_polynomial_w", "digamma", "entr",
     "erf", "erfc", "erfcx", "erfinv", "exp2", "expit", "expm1", "gammainc", "gammaincc", "gammaln",
     "hermite_polynomial_h", "hermite_polynomial_he", "i0", "i0e", "i1", "i1e",

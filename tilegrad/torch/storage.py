@@ -235,6 +235,14 @@ class InMemory:
         """This tensor: host memory is not pinned."""
         return self
 
+    def narrow_copy(self: Any, dim: int, start: int, length: int) -> Any:
+        """A copy of a slice of a length along an axis."""
+        return self.narrow(dim, start, length).clone()
+
+    def prelu(self: Any, weight: Any) -> Any:
+        """Itself where it is above 0, else times a slope, or that of its channel."""
+        return importlib.import_module("tilegrad.torch.nn.functional").prelu(self, weight)
+
     def share_memory_(self) -> Self:
         """This tensor: one process computes."""
         return self

@@ -20,7 +20,7 @@ import numpy
 
 from tilegrad.base.dtype import DType, dtypes, spellings
 from tilegrad.base.errors import DTypeError
-from tilegrad.engine.run.memory import OverwrittenError
+from tilegrad.engine.run.leaf_memory import OverwrittenError
 from tilegrad.engine.run.run import current_recording
 from tilegrad.grad.regions import unrecorded
 from tilegrad.ir.uop import UOp
@@ -43,6 +43,8 @@ from tilegrad.torch.copying import copied_with_aliases
 from tilegrad.torch.device_names import as_device, device, is_meta, name_of
 from tilegrad.torch.differentiable import Differentiable, follow_retained, retaining
 from tilegrad.torch.dtype_spelling import spelled
+from tilegrad.torch.expanded import Expanded
+from tilegrad.torch.function_protocol import Overridable
 from tilegrad.torch.hints import METHODS
 from tilegrad.torch.later_leaves import leave_earlier_results
 from tilegrad.torch.methods import adjust
@@ -83,8 +85,8 @@ declare_absent(METHODS, _AbsentNames)
 
 
 class Tensor(  # type: ignore[misc]
-    Subscripts, MixedOperands, InMemory, Resizing, Converting, Reductions, Differentiable,
-    _AbsentNames, metaclass=_Kind,
+    Subscripts, MixedOperands, InMemory, Resizing, Expanded, Converting, Reductions,
+    Overridable, Differentiable, _AbsentNames, metaclass=_Kind,
 ):  # fmt: skip
     """An array of one dtype on one device, computed when its values are asked for.
 
@@ -402,27 +404,6 @@ class Tensor(  # type: ignore[misc]
             other = options.get("other", args[1] if len(args) > 1 else options.get("y"))
             return OurTensor.where(as_ours(condition), self, other)
         return super().where(*args, **options)
-
-    def contiguous(self) -> Self:
-        """The same values in row-major order: this tensor where they are, else a copy."""
-        return self if self.is_contiguous() else super().contiguous()
-
-    def is_contiguous(self, memory_format: Any = None) -> bool:
-        """Whether the values are in row-major order in the memory that this tensor views."""
-        if 0 in self.shape:
-            return True
-        if not can_view(self, (self.numel(),)):
-            return False
-        # A slice of memory without other holders is a value of its own.
-        return is_alone(self) or self._is_in_order()
-
-    def _is_in_order(self) -> bool:
-        expected = 1
-        for size, stride in reversed([*zip(self.shape, self.stride(), strict=True)]):
-            if size != 1 and stride != expected:
-                return False
-            expected *= size
-        return True
 
 
 class _Written(threading.local):

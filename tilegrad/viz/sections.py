@@ -16,8 +16,8 @@ from tilegrad.base.origin import Entry, method_names, user_lines
 from tilegrad.base.trace import PassRecord
 from tilegrad.ir.uop import UOp
 from tilegrad.lower.lower import PASSES as LOWERING
-from tilegrad.optimize.name import kernel_name
-from tilegrad.optimize.opts import apply_opt
+from tilegrad.optimize.analysis.name import kernel_name
+from tilegrad.optimize.opts.opts import apply_opt
 from tilegrad.schedule.finish import PASSES as FINISHING
 from tilegrad.schedule.fuse import STEPS
 from tilegrad.schedule.graph_passes import PASSES as GRAPHS
@@ -27,7 +27,8 @@ __all__ = ["Row", "Section", "in_package", "sections_of"]
 
 _PACKAGE = Path(__file__).parents[1]
 # The function or rules of a pass, by its name.
-_HOMES: dict[str, Any] = dict([*GRAPHS, *STEPS, *FINISHING, *LOWERING])
+_HOMES: dict[str, Any] = dict([*GRAPHS, *STEPS, *FINISHING])
+_HOMES |= {step.name: step.apply for step in LOWERING}
 _HOMES["schedule.index"] = KernelItems.add_kernel
 
 

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from tests.device.ptx import matrix, numbers, tensor_memory, tiles, wgmma
-from tests.device.ptx.memory import FAR, GlobalMemory, SharedMemory
+from tests.device.ptx.memory import FAR, MOST_LANES, GlobalMemory, SharedMemory
 from tests.device.ptx.numbers import TYPES
 from tests.device.ptx.parse import MAP, WIDTHS, Entry, Instruction, PTXError
 
@@ -33,6 +33,9 @@ _LONGEST = 5_000_000
 _PASSED, _PARAMETERS = 0x100, 0x600000000000
 # Bytes of shared memory that a kernel may declare.
 _STATIC = 48 << 10
+# Where the shared memory of the blocks of a cluster begins among its addresses: of each from a
+# multiple of this on. A block's own has small addresses, too.
+_OF_CLUSTER = 1 << 24
 
 
 def run(
@@ -135,6 +138,7 @@ class Launch:
         self.tensor: tensor_memory.TensorMemory | None = None
         if any(each.parts[0] == "tcgen05" for each in entry.instructions):
             self.tensor = tensor_memory.TensorMemory(len(numbers_of_blocks), self.lanes)
+            _one_size_of_group(entry)
         # Lane by lane, so that no other can reach it.
         self.local = SharedMemory(self.count, sizes["local"])
         self.stored, self.constant = memory.marks(), memory.marks()
@@ -152,6 +156,7 @@ class Launch:
             for axis, size in zip("xyz", sizes):
                 found[f"%{name}.{axis}"] = np.full(self.count, size, np.uint32)
         found["%laneid"] = (self.lane % _WARP).astype(np.uint32)
+        found["%cluster_ctarank"] = (self.block % self.entry.together).astype(np.uint32)
         return found
 
     # the walk
@@ -253,6 +258,8 @@ class Launch:
         self.shared.meet_all(blocks)
         self.barriers.meet(blocks)
         self.barriers.meet_all(blocks)
+        if self.tensor is not None:
+            self.tensor.meet(blocks)
         free = np.repeat(whole, self.lanes * together)
         self.arrived &= ~free
         _join(groups, place + 1, come & free)
@@ -324,7 +331,7 @@ def _width(kind: str) -> int:
 
 def _source(entry: Entry, text: str, kind: str, loose: bool = False) -> Fetch:
     """How to read an operand as `kind`. Where it is `loose`, a register may be wider."""
-    if text.startswith("%") and "." in text:
+    if text.startswith("%") and ("." in text or text in ("%laneid", "%cluster_ctarank")):
         return lambda launch: launch.special[text].view(TYPES[kind])
     if text.startswith("%"):
         if text not in entry.registers:
@@ -882,6 +889,26 @@ def _cvta(entry: Entry, instruction: Instruction) -> Step:
     return _plain(entry, instruction, ("u64",), "u64", lambda value: value)
 
 
+def _mapa(entry: Entry, instruction: Instruction) -> Step:
+    """The address in the window of the cluster of what another block has at the same place."""
+    if instruction.parts != ("mapa", "shared::cluster", "u32"):
+        raise PTXError("mapa of what is not written")
+    *operands, rank = instruction.operands
+    number = int(rank, 0)
+    if not 0 <= number < entry.together:
+        raise PTXError(f"block {number} of a cluster of {entry.together}")
+    name, source = operands
+    fetch, put = _source(entry, source, "u32"), _target(entry, name, "u32")
+
+    def step(launch: Launch, active: Array) -> None:
+        address = fetch(launch)
+        if (address[active] >= _OF_CLUSTER).any():
+            raise PTXError("mapa of an address that is mapped already")
+        put(launch, address + np.uint32((number + 1) * _OF_CLUSTER), active)
+
+    return step
+
+
 def _mma(entry: Entry, instruction: Instruction) -> Step:
     _, sync, aligned, shape, left, right, out, a_kind, b_kind, c_kind = instruction.parts
     if (sync, aligned, left, right) != ("sync", "aligned", "row", "col") or (a_kind, out) != (
@@ -1005,14 +1032,18 @@ def _cp(entry: Entry, instruction: Instruction) -> Step:
 def _bulk_tensor(entry: Entry, instruction: Instruction) -> Step:
     """A box of a matrix: `[to], [tensor map, {coordinates}], [mbarrier]`; with
     `.multicast::cluster` to the blocks of a cluster whose bits are set in a fourth operand, in each
-    to the same place.
+    to the same place. With `.cta_group::2` the barrier may be that of the other block of the pair.
     """
     rank, to_space, of_space, ends, *more = instruction.parts[4:]
     known = ("shared::cluster", "global", "mbarrier::complete_tx::bytes")
     if (to_space, of_space, ends) != known or rank[-1] != "d":
         raise PTXError("a copy of a box that is not written")
+    is_paired = more[-1:] == ["cta_group::2"]
+    more = more[: len(more) - is_paired]
     if more not in ([], ["multicast::cluster"]) or len(instruction.operands) != 3 + len(more):
         raise PTXError("a copy of a box that is not written")
+    if is_paired and (more or entry.together % 2 or entry.target != "sm_100a"):
+        raise PTXError("a copy of a pair of blocks that is not written")
     ranks = [0]
     if more:
         mask = int(instruction.operands[3], 0)
@@ -1048,11 +1079,22 @@ def _bulk_tensor(entry: Entry, instruction: Instruction) -> Step:
             read = launch.memory.offsets(addresses[inside], matrix.itemsize, what)
             launch.constant[read] = True
             first = block - block % entry.together if more else block
+            counts, word = _block_of(launch, block, word)
+            if counts != block and not (is_paired and counts // 2 == block // 2):
+                raise PTXError(f"{what}: bytes count for a barrier of another block")
             for rank in ranks:
                 owner = lane if first + rank == block else lane + FAR
-                launch.barriers.copy(first + rank, owner, word, start, matrix, values, what)
+                of = counts if is_paired else first + rank
+                launch.barriers.copy(first + rank, owner, of, word, start, matrix, values, what)
 
     return step
+
+
+def _block_of(launch: Launch, block: int, address: int) -> tuple[int, int]:
+    """Which block an address is of, that a lane of `block` has, and where it is there."""
+    rank, place = divmod(address, _OF_CLUSTER)
+    together = launch.entry.together
+    return (block - block % together + rank - 1 if rank else block), place
 
 
 def _mbarrier(entry: Entry, instruction: Instruction) -> Step:
@@ -1101,7 +1143,8 @@ def _mbarrier(entry: Entry, instruction: Instruction) -> Step:
             lanes = launch.lane[own]
             ended = launch.barriers.wait(block, lanes, address, wanted, partial(_come, launch))
             if launch.tensor is not None:
-                launch.tensor.know(ended, lanes)
+                launch.tensor.know(block, ended, lanes)
+                _free_reads(launch, block, ended, lanes)
         put(launch, np.ones(launch.count, bool), active)
 
     return wait
@@ -1291,24 +1334,48 @@ def _warps(launch: Launch, active: Array) -> list[tuple[int, Array, int]]:
     return [(int(launch.block[at]), launch.lane[at : at + _WARP], int(at)) for at in first]
 
 
-def _one_lane(launch: Launch, active: Array, what: str) -> list[tuple[int, int, int]]:
+def _one_lane(launch: Launch, active: Array, what: str, blocks: int) -> list[tuple[int, int, int]]:
     """The block of each active lane, its number there, and in the launch."""
     serial = np.flatnonzero(active)
-    if np.unique(launch.block[serial]).size != serial.size:
-        raise PTXError(f"{what} by more than one lane of a block")
+    if np.unique(launch.block[serial] // blocks).size != serial.size:
+        raise PTXError(f"{what} by more than one lane of a block" + " or pair" * (blocks > 1))
     return [(int(launch.block[at]), int(launch.lane[at]), int(at)) for at in serial]
 
 
 def _come(launch: Launch, products: list[tensor_memory.Product]) -> None:
     """Products are there: what was read for them may not have changed until now."""
     for each in products:
-        for addresses, values in each.reads if not each.is_done else ():
-            many = addresses.size
-            block, lane = np.full(many, each.block), np.full(many, each.lane)
-            what = "tcgen05.mma"
-            if (launch.shared.read(block, lane, addresses, values.dtype, what) != values).any():
+        for of, addresses, values in each.reads if not each.is_done else ():
+            now = _read_by_block(launch, each.block, each.lane, of, addresses, values.dtype)
+            if (now != values).any():
                 raise PTXError("what a matrix unit reads changes before it was waited for")
     _tensor(launch).done(products)
+
+
+def _read_by_block(
+    launch: Launch, block: int, lane: int, of: int, addresses: Array, kind: Any
+) -> Array:
+    """What the unit that a lane of `block` has begun reads in the shared memory of block `of`."""
+    many, what = addresses.size, "tcgen05.mma"
+    places, readers = np.full(many, of), np.full(many, lane + (FAR if of != block else 0))
+    launch.shared.published(places, addresses, np.dtype(kind).itemsize, what)
+    home = np.full(many, block * MOST_LANES + lane)
+    return launch.shared.read(places, readers, addresses, kind, what, home)
+
+
+def _free_reads(
+    launch: Launch, block: int, products: list[tensor_memory.Product], lanes: Array
+) -> None:
+    """Lanes of a block have waited for products that another block has begun: what these read in
+    its shared memory may change from now on, by the hand of one that waited.
+    """
+    for each in products:
+        if each.block == block or block in each.freed:
+            continue
+        each.freed.add(block)
+        for of, addresses, values in each.reads:
+            if of == block:
+                launch.shared.free_reads(of, addresses, values.itemsize, each.lane + FAR, lanes)
 
 
 def _tcgen05(entry: Entry, instruction: Instruction) -> Step:
@@ -1322,15 +1389,39 @@ def _tcgen05(entry: Entry, instruction: Instruction) -> Step:
 
 
 Parts = tuple[str, ...]
+_GROUPS = {"cta_group::1": 1, "cta_group::2": 2}
+
+
+def _one_size_of_group(entry: Entry) -> None:
+    """All instructions of a kernel name the same group of blocks ("CTA Pair"): pairs of a cluster
+    whose ranks differ in the last bit.
+    """
+    tcgen05 = (each.parts for each in entry.instructions if each.parts[0] == "tcgen05")
+    found = {part for parts in tcgen05 for part in parts if part.startswith("cta_group")}
+    if len(found) > 1:
+        raise PTXError(f"{entry.name}: instructions for different groups of blocks")
+    if "cta_group::2" in found and entry.together % 2:
+        raise PTXError(f"{entry.name}: no pairs of blocks in a cluster of {entry.together}")
+
+
+def _both(launch: Launch, active: Array, parts: Parts) -> list[tuple[int, Array, int]]:
+    """Warps as in `_warps`; of both blocks of a pair, one each, as they wait for each other."""
+    warps = _warps(launch, active)
+    blocks = [block for block, _, _ in warps]
+    count = _GROUPS[parts[1]]
+    if len(set(blocks)) != len(blocks) or any(block ^ count - 1 not in blocks for block in blocks):
+        raise PTXError(f"tcgen05.{parts[0]}: a warp of one block waits for ever for the other")
+    return warps
 
 
 def _alloc(entry: Entry, instruction: Instruction, parts: Parts, operands: Parts) -> Step:
-    if parts != ("alloc", "cta_group::1", "sync", "aligned", "shared::cta", "b32"):
+    rest = ("sync", "aligned", "shared::cta", "b32")
+    if parts[1] not in _GROUPS or parts[2:] != rest:
         raise PTXError("tcgen05.alloc of what is not written")
     place, count = _place(entry, operands[0], "b32"), _source(entry, operands[1], "u32")
 
     def step(launch: Launch, active: Array) -> None:
-        for block, lanes, at in _warps(launch, active):
+        for block, lanes, at in _both(launch, active, parts):
             found = _tensor(launch).allocate(block, lanes, int(count(launch)[at]))
             launch.shared.write(
                 np.array([block]), lanes[:1], place(launch)[at : at + 1],
@@ -1341,7 +1432,7 @@ def _alloc(entry: Entry, instruction: Instruction, parts: Parts, operands: Parts
 
 
 def _give_up(entry: Entry, instruction: Instruction, parts: Parts, operands: Parts) -> Step:
-    if parts[1:] != ("cta_group::1", "sync", "aligned") or operands:
+    if parts[1] not in _GROUPS or parts[2:] != ("sync", "aligned") or operands:
         raise PTXError("tcgen05.relinquish_alloc_permit of what is not written")
 
     def step(launch: Launch, active: Array) -> None:
@@ -1352,12 +1443,12 @@ def _give_up(entry: Entry, instruction: Instruction, parts: Parts, operands: Par
 
 
 def _dealloc(entry: Entry, instruction: Instruction, parts: Parts, operands: Parts) -> Step:
-    if parts != ("dealloc", "cta_group::1", "sync", "aligned", "b32"):
+    if parts[1] not in _GROUPS or parts[2:] != ("sync", "aligned", "b32"):
         raise PTXError("tcgen05.dealloc of what is not written")
     address, count = (_source(entry, text, "b32") for text in operands)
 
     def step(launch: Launch, active: Array) -> None:
-        for block, lanes, at in _warps(launch, active):
+        for block, lanes, at in _both(launch, active, parts):
             first, many = int(address(launch)[at]), int(count(launch)[at])
             _tensor(launch).free(block, lanes, first, many)
 
@@ -1365,44 +1456,67 @@ def _dealloc(entry: Entry, instruction: Instruction, parts: Parts, operands: Par
 
 
 def _tensor_mma(entry: Entry, instruction: Instruction, parts: Parts, operands: Parts) -> Step:
+    """Of a pair, each block has half of the rows of the left operand and of the results, and half
+    of the columns of the right operand ("Matrix Shape" and "Data Path Layout Organization").
+    """
     _, group, kind = parts
-    if group != "cta_group::1" or not kind.startswith("kind::") or len(operands) != 5:
+    if group not in _GROUPS or not kind.startswith("kind::") or len(operands) != 5:
         raise PTXError("tcgen05.mma of what is not written")
+    count = _GROUPS[group]
     place = _place(entry, operands[0], "b32")
     descriptors = [_source(entry, text, "b64") for text in operands[1:3]]
     bits, adds = _source(entry, operands[3], "b32"), _source(entry, operands[4], "pred")
 
     def step(launch: Launch, active: Array) -> None:
-        for block, lane, at in _one_lane(launch, active, "tcgen05.mma"):
-            shape = tensor_memory.instruction(int(bits(launch)[at]), kind.removeprefix("kind::"))
+        for block, lane, at in _one_lane(launch, active, "tcgen05.mma", count):
+            number = int(bits(launch)[at])
+            shape = tensor_memory.instruction(number, kind.removeprefix("kind::"), count)
+            words = [int(np.ascontiguousarray(each(launch)).view(np.uint64)[at])
+                     for each in descriptors]  # fmt: skip
+            blocks = range(block - block % count, block - block % count + count)
             sides, reads = [], []
-            for fetch, size, is_across in zip(descriptors, (shape.m, shape.n), shape.across):
-                word = int(np.ascontiguousarray(fetch(launch)).view(np.uint64)[at])
-                found = tensor_memory.decode(word).addresses(size, is_across, shape.itemsize)
-                addresses = found.reshape(-1).astype(np.uint64)
-                owner = np.full(addresses.size, block), np.full(addresses.size, lane)
-                launch.shared.published(owner[0], addresses, shape.itemsize, instruction.text)
-                kind_of = np.dtype(f"u{shape.itemsize}")
-                values = launch.shared.read(*owner, addresses, kind_of, instruction.text)
-                sides.append(values.reshape(found.shape))
-                reads.append((addresses, values))
+            for word, size, is_across in zip(words, (shape.m, shape.n), shape.across):
+                matrix = tensor_memory.decode(word)
+                found = matrix.addresses(size // count, is_across, shape.itemsize)
+                addresses, kind_of = found.reshape(-1).astype(np.uint64), f"u{shape.itemsize}"
+                halves = []
+                for of in blocks:
+                    values = _read_by_block(launch, block, lane, of, addresses, np.dtype(kind_of))
+                    reads.append((of, addresses, values))
+                    halves.append(values.reshape(found.shape))
+                sides.append(halves)
             _tensor(launch).multiply(
-                block, lane, int(place(launch)[at]), shape, sides, reads,
-                adds=bool(adds(launch)[at]),
+                blocks, block, lane, int(place(launch)[at]), shape, sides[0],
+                np.concatenate(sides[1]), reads, adds=bool(adds(launch)[at]),
             )  # fmt: skip
 
     return step
 
 
 def _commit(entry: Entry, instruction: Instruction, parts: Parts, operands: Parts) -> Step:
-    if parts[1:] != ("cta_group::1", "mbarrier::arrive::one", "shared::cluster", "b64"):
+    """With `.multicast::cluster` a phase of the barrier at the same place of each block ends whose
+    bit is set in the second operand, a register of 16 bits.
+    """
+    _, group, *rest = parts
+    known = ["mbarrier::arrive::one", "shared::cluster", "b64"]
+    more = operands[1:]
+    if more:
+        known.insert(2, "multicast::cluster")
+    if group not in _GROUPS or rest != known or len(more) > 1:
         raise PTXError("tcgen05.commit of what is not written")
     place = _place(entry, operands[0], "b32")
+    mask = _source(entry, more[0], "b16") if more else None
 
     def step(launch: Launch, active: Array) -> None:
-        for block, lane, at in _one_lane(launch, active, "tcgen05.commit"):
+        for block, lane, at in _one_lane(launch, active, "tcgen05.commit", _GROUPS[group]):
             products = _tensor(launch).committed(block, lane)
-            launch.barriers.commit(block, lane, int(place(launch)[at]), products)
+            first, bits = block - block % entry.together, int(mask(launch)[at]) if mask else 0
+            ranks = [rank for rank in range(16) if bits >> rank & 1]
+            if mask and (not ranks or ranks[-1] >= entry.together):
+                raise PTXError(f"blocks {ranks} of a cluster of {entry.together}")
+            for of in [first + rank for rank in ranks] or [block]:
+                owner = lane if of == block else lane + FAR
+                launch.barriers.commit(of, owner, int(place(launch)[at]), products)
 
     return step
 
@@ -1535,6 +1649,7 @@ _MAKERS: dict[str, Callable[[Entry, Instruction], Step]] = {
     "st": _st,
     "red": _red,
     "cvta": _cvta,
+    "mapa": _mapa,
     "mma": _mma,
     "ldmatrix": _ldmatrix,
     "cp": _cp,

@@ -8,12 +8,12 @@ import numpy as np
 
 from tests.device.ptx.parse import PTXError
 
-__all__ = ["FAR", "GlobalMemory", "SharedMemory"]
+__all__ = ["FAR", "MOST_LANES", "GlobalMemory", "SharedMemory"]
 
 Array = np.ndarray[Any, Any]
 _BASE = 0x7F0000000000
 # More lanes than a block has.
-_MOST_LANES = 1 << 11
+MOST_LANES = 1 << 11
 # What the number of a lane is more by where it is of another block of the cluster.
 FAR = 1 << 10
 _GAP = 512
@@ -146,7 +146,7 @@ class SharedMemory:
     def show(self, numbers: list[int], block: int, lanes: Array) -> None:
         """Lanes have waited for these copies."""
         for number in numbers:
-            self._shown[number].update((block * _MOST_LANES + lanes).tolist())
+            self._shown[number].update((block * MOST_LANES + lanes).tolist())
 
     def _check_fills(self, every: Array, owner: Array, what: str) -> None:
         """An error where lanes read what a copy brought for which they have not waited."""
@@ -160,7 +160,7 @@ class SharedMemory:
 
     def publish(self, block: Array, lane: Array) -> None:
         """These lanes have come to a fence.proxy.async."""
-        fenced = np.isin(self._unpublished, lane + block * _MOST_LANES)
+        fenced = np.isin(self._unpublished, lane + block * MOST_LANES)
         self._unpublished[fenced] = -1
 
     def published(self, block: Array, addresses: Array, size: int, what: str) -> None:
@@ -177,25 +177,25 @@ class SharedMemory:
         every = places[:, None] + np.arange(values.shape[1])
         self._claim(every, lane, what)
         self._flying[every] = True
-        owner = lane + block * _MOST_LANES
+        owner = lane + block * MOST_LANES
         self._copies.append((owner, every, values, np.zeros(owner.size, np.int64)))
 
     def commit(self, block: Array, lane: Array) -> None:
         """What these lanes have begun to copy, and have not committed, is a group."""
         for owner, _, _, closed in self._copies:
-            closed[np.isin(owner, lane + block * _MOST_LANES)] += 1
+            closed[np.isin(owner, lane + block * MOST_LANES)] += 1
 
     def land(self, block: Array, lane: Array, what: str, but: int | None = None) -> None:
         """The copies of these lanes have come, but for the latest `but` groups and what is in no
         group; without `but` all.
         """
-        waited = lane + block * _MOST_LANES
+        waited = lane + block * MOST_LANES
         left = []
         for owner, every, values, closed in self._copies:
             done = np.isin(owner, waited) & (but is None or closed > but)
-            self._claim(every[done], owner[done] % _MOST_LANES, what)
+            self._claim(every[done], owner[done] % MOST_LANES, what)
             self._bytes[every[done]] = values[done]
-            self._stored[owner[done] // _MOST_LANES] = True
+            self._stored[owner[done] // MOST_LANES] = True
             self._unpublished[every[done]] = owner[done][:, None]
             self._flying[every[done]] = False
             if not done.all():
@@ -207,7 +207,7 @@ class SharedMemory:
         for touched, verb in ((self._writer[every], "wrote"), (self._reader[every], "read")):
             if ((touched != -1) & (touched != lane[:, None])).any():
                 raise PTXError(f"{what}: writes what another lane {verb} since the last barrier")
-        self._writer[every], self._fill[every] = lane[:, None], -1
+        self._writer[every], self._reader[every], self._fill[every] = lane[:, None], -1, -1
         self._touch(every)
         if (self._writer[every] != lane[:, None]).any():
             raise PTXError(f"{what}: two lanes write one address")
@@ -249,13 +249,24 @@ class SharedMemory:
             raise PTXError(f"{what}: touches an mbarrier")
         return places
 
-    def read(self, block: Array, lane: Array, addresses: Array, kind: Any, what: str) -> Array:
+    def read(
+        self,
+        block: Array,
+        lane: Array,
+        addresses: Array,
+        kind: Any,
+        what: str,
+        home: Array | None = None,
+    ) -> Array:
+        """The bits at addresses of `block`. `home` are the lanes in the launch that read, where
+        they are of another block; `lane` is then more by FAR.
+        """
         size = np.dtype(kind).itemsize
         places = self._places(block, addresses, size, what)
         every = places[:, None] + np.arange(size)
         if self._flying[every].any():
             raise PTXError(f"{what}: reads what an asynchronous copy has not brought yet")
-        self._check_fills(every, lane + block * _MOST_LANES, what)
+        self._check_fills(every, lane + block * MOST_LANES if home is None else home, what)
         writers = np.where(self._fill[every] >= 0, -1, self._writer[every])
         if ((writers >= 0) & (writers != lane[:, None])).any():
             raise PTXError(f"{what}: reads what another lane wrote since the last barrier")
@@ -267,10 +278,21 @@ class SharedMemory:
         found: Array = self._bytes.view(kind)[places // size]
         return found
 
+    def free_reads(
+        self, block: int, addresses: Array, size: int, reader: int, lanes: Array
+    ) -> None:
+        """What lane `reader` of another block has read is free: one of `lanes` may write it, if it
+        is the only one that has waited.
+        """
+        places = block * self.nbytes + addresses.astype(np.int64)
+        every = places[:, None] + np.arange(size)
+        heir = int(lanes[0]) if lanes.size == 1 else -1
+        self._reader[every] = np.where(self._reader[every] == reader, heir, self._reader[every])
+
     def write(self, block: Array, lane: Array, addresses: Array, values: Array, what: str) -> None:
         places = self._places(block, addresses, values.itemsize, what)
         every = places[:, None] + np.arange(values.itemsize)
         self._claim(every, lane, what)
-        self._unpublished[every] = (lane + block * _MOST_LANES)[:, None]
+        self._unpublished[every] = (lane + block * MOST_LANES)[:, None]
         self._stored[block] = True
         self._bytes.view(values.dtype)[places // values.itemsize] = values

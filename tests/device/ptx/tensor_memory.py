@@ -82,8 +82,8 @@ _KINDS = {
 }
 
 
-def instruction(bits: int, kind: str) -> Shape:
-    """The fields of an instruction's descriptor, for `.kind::` kind.
+def instruction(bits: int, kind: str, blocks: int = 1) -> Shape:
+    """The fields of an instruction's descriptor, for `.kind::` kind and a group of `blocks`.
 
     Raises PTXError for what no kernel here may say.
     """
@@ -97,7 +97,7 @@ def instruction(bits: int, kind: str) -> Shape:
     if result != wanted or left != right or left not in types:
         raise PTXError(f"no {kind} of types {left} and {right} to {result}")
     n, m = (bits >> 17 & 0x3F) << 3, (bits >> 24 & 0x1F) << 4
-    if m != _LANES or n % 16 or not 16 <= n <= 256:
+    if m != blocks * _LANES or n % (16 * blocks) or not 16 <= n <= 256:
         raise PTXError(f"no product of {m}x{n}")
     across = (bool(bits >> 15 & 1), bool(bits >> 16 & 1))
     if any(across) and kind != "f16":
@@ -121,15 +121,20 @@ def fragment(shape: str, count: int) -> tuple[Array, Array, int]:
 
 @dataclass
 class Product:
-    """Products that a lane has begun: which columns they are added to, and what the unit reads."""
+    """Products that a lane has begun: in which blocks and which columns they are added to, and what
+    the unit reads, each with its block. Blocks other than the lane's are `freed` of these reads as
+    they have waited for it.
+    """
 
+    blocks: range
     block: int
     lane: int
     columns: range
     shape: tuple[int, int, str]
-    reads: list[tuple[Array, Array]]
+    reads: list[tuple[int, Array, Array]]
     number: int
     is_done: bool = False
+    freed: set[int] = field(default_factory=set)
 
 
 @dataclass
@@ -148,7 +153,6 @@ class _Block:
     products: list[Product] = field(default_factory=list)
     # By column, the number of the last product that is added to it.
     latest: Array = field(default_factory=lambda: np.zeros(_COLUMNS, np.int64))
-    count: int = 0
 
     def __post_init__(self) -> None:
         # The last product of each column that lanes know to be done; whether they must fence before
@@ -172,6 +176,8 @@ class TensorMemory:
 
     def __init__(self, blocks: int, lanes: int):
         self._blocks = [_Block(lanes) for _ in range(blocks)]
+        # Products so far.
+        self._count = 0
 
     # memory
 
@@ -220,30 +226,39 @@ class TensorMemory:
     # units
 
     def multiply(
-        self, block: int, lane: int, address: int, shape: Shape, sides: list[Array],
-        reads: list[tuple[Array, Array]], *, adds: bool,
+        self, blocks: range, block: int, lane: int, address: int, shape: Shape, left: list[Array],
+        right: Array, reads: list[tuple[int, Array, Array]], *, adds: bool,
     ) -> None:  # fmt: skip
-        """A lane begins a product, of operands as they are now."""
-        each = self._blocks[block]
+        """A lane of `block` begins a product, of operands as they are now: of each of `blocks` the
+        rows that it has.
+        """
         if address >> _LANE:
             raise PTXError("results of 128 rows begin at lane 0")
-        columns = each.held(address, shape.n)
-        self._is_ordered(each, np.array([lane]), "tcgen05.mma")
+        key, self._count = (shape.m, shape.n, shape.kind), self._count + 1
+        columns = next(self._blocks[of].held(address, shape.n) for of in blocks)
+        begun = Product(blocks, block, lane, columns, key, reads, self._count)
         at = slice(columns.start, columns.stop)
-        key = (shape.m, shape.n, shape.kind)
-        for other in each.products:
-            if set(other.columns) & set(columns) and (
-                (other.lane, other.columns, other.shape) != (lane, columns, key)
-            ):
-                raise PTXError("tcgen05.mma that is not ordered with another one")
-        if adds and not each.is_set[at].all():
-            raise PTXError("tcgen05.mma adds to what nobody wrote")
-        each.coming[:, at] = shape.multiply(*sides, each.coming[:, at].copy() if adds else None)
-        each.count += 1
-        each.is_set[at], each.values[:, at], each.latest[at] = True, _UNKNOWN, each.count
-        each.products.append(Product(block, lane, columns, key, reads, each.count))
-        each.begun.setdefault(lane, []).append(each.products[-1])
-        each.has_fenced[lane] = False
+        for of, rows in zip(blocks, left):
+            each = self._blocks[of]
+            if of == block:
+                self._is_ordered(each, np.array([lane]), "tcgen05.mma")
+            elif (each.loads > 0).any():
+                raise PTXError("tcgen05.mma while lanes of the other block load")
+            for other in each.products:
+                if set(other.columns) & set(columns) and (
+                    (other.block, other.lane, other.columns, other.shape)
+                    != (block, lane, columns, key)
+                ):
+                    raise PTXError("tcgen05.mma that is not ordered with another one")
+            if adds and not each.is_set[at].all():
+                raise PTXError("tcgen05.mma adds to what nobody wrote")
+            total = each.coming[:, at].copy() if adds else None
+            each.coming[:, at] = shape.multiply(rows, right, total)
+            each.is_set[at], each.values[:, at], each.latest[at] = True, _UNKNOWN, self._count
+            each.products.append(begun)
+        own = self._blocks[block]
+        own.begun.setdefault(lane, []).append(begun)
+        own.has_fenced[lane] = False
 
     def committed(self, block: int, lane: int) -> list[Product]:
         """What a lane has begun until now, which a commit tracks."""
@@ -255,19 +270,19 @@ class TensorMemory:
             if each.is_done:
                 continue
             each.is_done = True
-            block = self._blocks[each.block]
-            block.products.remove(each)
-            if not any(set(of.columns) & set(each.columns) for of in block.products):
-                at = slice(each.columns.start, each.columns.stop)
-                block.values[:, at] = block.coming[:, at]
+            for block in [self._blocks[of] for of in each.blocks]:
+                block.products.remove(each)
+                if not any(set(of.columns) & set(each.columns) for of in block.products):
+                    at = slice(each.columns.start, each.columns.stop)
+                    block.values[:, at] = block.coming[:, at]
 
-    def know(self, products: Iterable[Product], lanes: Array) -> None:
-        """Lanes have waited for the phase of these products."""
+    def know(self, block: int, products: Iterable[Product], lanes: Array) -> None:
+        """Lanes of a block have waited for the phase of these products."""
+        own = self._blocks[block]
         for each in products:
-            block = self._blocks[each.block]
-            block.is_behind[lanes] = True
+            own.is_behind[lanes] = True
             at = np.ix_(lanes, each.columns)
-            block.knows[at] = np.maximum(block.knows[at], each.number)
+            own.knows[at] = np.maximum(own.knows[at], each.number)
 
     # lanes
 

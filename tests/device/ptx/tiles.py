@@ -181,14 +181,17 @@ class Barriers:
         self._end(each)
 
     def copy(
-        self, block: int, lane: int, address: int, start: int, matrix: TensorMap, data: Array,
-        what: str,
+        self, block: int, lane: int, counts: int, address: int, start: int, matrix: TensorMap,
+        data: Array, what: str,
     ) -> None:  # fmt: skip
-        """Begin to copy a box, whose elements are `data`, to `start`."""
-        each = self._of(block, lane, address)
+        """Begin to copy a box, whose elements are `data`, to `start`; its bytes count for the
+        barrier of block `counts`.
+        """
+        is_far = lane >= FAR or counts != block
+        each = self._of(counts, lane + FAR if counts != block else lane, address)
         if not each.is_fenced:
             raise PTXError(f"{what}: an mbarrier that was made without fence.proxy.async")
-        if lane >= FAR and not each.is_known:
+        if is_far and not each.is_known:
             raise PTXError(f"{what}: an mbarrier of another block that the cluster does not know")
         if start % 128:
             raise PTXError(f"{what}: a box begins at {start}, no multiple of 128")
@@ -206,6 +209,8 @@ class Barriers:
     def commit(self, block: int, lane: int, address: int, products: list[Any]) -> None:
         """Units will arrive once as these products are there."""
         each = self._of(block, lane, address)
+        if lane >= FAR and not each.is_known:
+            raise PTXError("a commit to an mbarrier that the cluster does not know")
         if not each.is_fenced:
             raise PTXError("a commit to an mbarrier that was made without fence.proxy.async")
         each.commits.append(products)

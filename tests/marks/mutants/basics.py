@@ -19,7 +19,7 @@ STORED_BEFORE = Mutant(
 )
 _NO_CONTIGUOUS = Mutant(
     "contiguous() forces no memory",
-    "tilegrad/schedule/reason.py",
+    "tilegrad/schedule/items.py",
     "    Ops.CONTIGUOUS: Reason.CONTIGUOUS,\n",
     "",
 )
@@ -32,8 +32,8 @@ _COPIED_ARRAY = Mutant(
 _NEIGHBOURS_APART = Mutant(
     "loads and stores of neighbours stay apart",
     "tilegrad/lower/lower.py",
-    '("lower.join_accesses", join_accesses)',
-    '("lower.join_accesses", lambda ast, target: ast)',
+    '"lower.join_accesses", join_accesses,',
+    '"lower.join_accesses", lambda ast, target: ast,',
 )
 
 MUTANTS: dict[str, Mutant] = {
@@ -57,7 +57,7 @@ MUTANTS: dict[str, Mutant] = {
     ),
     "S0.4": Mutant(
         "lanes that share a fold do not wait for each other",
-        "tilegrad/optimize/group.py",
+        "tilegrad/optimize/opts/group.py",
         "memory.after(barrier).load(again)",
         "memory.after(*stores).load(again)",
     ),
@@ -99,7 +99,7 @@ MUTANTS: dict[str, Mutant] = {
     ),
     "S1.7": Mutant(
         "a node that two others share prints twice in full",
-        "tilegrad/ir/constructor_text.py",
+        "tilegrad/ir/node_methods.py",
         "        if uses[node] > 1:\n",
         "        if uses[node] > 2:\n",
     ),
@@ -215,7 +215,7 @@ MUTANTS: dict[str, Mutant] = {
     ),
     "F2.10": Mutant(
         "operands on two devices are let through",
-        "tilegrad/schedule/node_devices.py",
+        "tilegrad/schedule/schedule.py",
         "if len(set(found)) > 1 and node.op is not Ops.SINK:",
         "if not found and node.op is not Ops.SINK and node.src:",
     ),

@@ -45,7 +45,7 @@ MUTANTS: dict[str, Mutant] = {
     ),
     "M6.3": Mutant(
         "a device copies what it has itself",
-        "tilegrad/schedule/shard_slices.py",
+        "tilegrad/schedule/shard_moves.py",
         "    if own is None or own == device:\n",
         "    if own is None:\n",
     ),
@@ -63,13 +63,13 @@ MUTANTS: dict[str, Mutant] = {
     ),
     "M6.6": Mutant(
         "each device takes the first range of an operand that is cut",
-        "tilegrad/schedule/shard_slices.py",
+        "tilegrad/schedule/shard_moves.py",
         "    return shrunk(value, placement.axis, placement.bounds[number])\n",
         "    return shrunk(value, placement.axis, placement.bounds[0])\n",
     ),
     "M6.7": Mutant(
         "shards are padded at the end",
-        "tilegrad/schedule/shard_slices.py",
+        "tilegrad/schedule/shard_moves.py",
         "        around[axis] = start, size - end\n",
         "        around[axis] = 0, size - end + start\n",
     ),

@@ -12,9 +12,9 @@ _RULES = "tilegrad/render/text_rules.py"
 _CUDA = "tilegrad/render/cuda.py"
 _PTX = "tilegrad/render/ptx.py"
 _LOGIC = "tilegrad/render/ptx_logic.py"
-_OPTS = "tilegrad/optimize/opts.py"
-_NAME = "tilegrad/optimize/name.py"
-_GROUP = "tilegrad/optimize/group.py"
+_OPTS = "tilegrad/optimize/opts/opts.py"
+_NAME = "tilegrad/optimize/analysis/name.py"
+_GROUP = "tilegrad/optimize/opts/group.py"
 _UNITS = "tilegrad/matrix_units.py"
 _UOP = "tilegrad/ir/uop.py"
 
@@ -26,7 +26,7 @@ _NO_CLOSED_FORM = Mutant(
 )
 _NO_CONTIGUOUS = Mutant(
     "contiguous() asks for nothing",
-    "tilegrad/schedule/reason.py",
+    "tilegrad/schedule/items.py",
     "    Ops.CONTIGUOUS: Reason.CONTIGUOUS,\n",
     "",
 )
@@ -94,13 +94,13 @@ MUTANTS: dict[str, Mutant] = {
     ),
     "M9.2": Mutant(
         "TC=2 uses the unit, as TC=1 does",
-        "tilegrad/optimize/matrix.py",
+        "tilegrad/optimize/opts/matrix.py",
         "        if mode == 1:\n            value = _pick",
         "        if mode:\n            value = _pick",
     ),
     "M9.3": Mutant(
         "each operand of a matrix unit serves one product",
-        "tilegrad/optimize/heuristic_units.py",
+        "tilegrad/optimize/generators/heuristic_units.py",
         "amount := next((n for n in (4, 3, 2) if loop.extent.arg % n == 0), 0)",
         "amount := 0",
     ),
@@ -126,7 +126,7 @@ MUTANTS: dict[str, Mutant] = {
     ),
     "M9.7": Mutant(
         "elementwise kernels move single elements",
-        "tilegrad/optimize/heuristic_simt.py",
+        "tilegrad/optimize/generators/heuristic_simt.py",
         "        if best is not None:\n            self.move(OptOps.UPCAST, best[1], best[2])\n",
         "",
     ),
@@ -138,7 +138,7 @@ MUTANTS: dict[str, Mutant] = {
     ),
     "M9.9": Mutant(
         "the lanes of a matrix unit stand behind the reduction",
-        "tilegrad/optimize/opt.py",
+        "tilegrad/optimize/opts/opt.py",
         "    Axis.THREAD, Axis.GLOBAL, Axis.LOOP, Axis.LOCAL, Axis.GROUP, Axis.REDUCE, "
         "Axis.UPCAST,\n",
         "    Axis.THREAD, Axis.GLOBAL, Axis.LOOP, Axis.REDUCE, Axis.LOCAL, Axis.GROUP, "
@@ -158,13 +158,13 @@ MUTANTS: dict[str, Mutant] = {
     ),
     "M11.3": Mutant(
         "short folds are not written out",
-        "tilegrad/optimize/heuristic_simt.py",
+        "tilegrad/optimize/generators/heuristic_simt.py",
         "            self.unroll()\n",
         "            pass\n",
     ),
     "M11.4": Mutant(
         "no register tile has two axes",
-        "tilegrad/optimize/heuristic_simt.py",
+        "tilegrad/optimize/generators/heuristic_simt.py",
         "                self.tile(reductions[0])\n",
         "                pass\n",
     ),
@@ -263,7 +263,7 @@ MUTANTS: dict[str, Mutant] = {
     ),
     "R4.10": Mutant(
         "moves that are not legal are listed",
-        "tilegrad/optimize/actions.py",
+        "tilegrad/optimize/search/actions.py",
         "        if _after(ast, [opt], target) is not None\n",
         "        if opt is not None\n",
     ),
@@ -276,7 +276,7 @@ MUTANTS: dict[str, Mutant] = {
     ),
     "R4.12": Mutant(
         "an Opt prints without its amount",
-        "tilegrad/optimize/opt.py",
+        "tilegrad/optimize/opts/opt.py",
         'axis={self.axis!r}, arg={self.arg!r})"',
         'axis={self.axis!r})"',
     ),
@@ -327,8 +327,8 @@ MUTANTS: dict[str, Mutant] = {
     "R6.6": Mutant(
         "four loads beside each other stay four",
         "tilegrad/lower/lower.py",
-        '    ("lower.join_accesses", join_accesses),\n',
-        '    ("lower.join_accesses", lambda ast, target: ast),\n',
+        '    ListedPass("lower.join_accesses", join_accesses, ',
+        '    ListedPass("lower.join_accesses", lambda ast, target: ast, ',
     ),
     "R6.7": Mutant(
         "only NOOPT=1 has Opts",
@@ -369,8 +369,8 @@ MUTANTS: dict[str, Mutant] = {
     "R7.6": Mutant(
         "loads and stores of neighbours stay apart",
         "tilegrad/lower/lower.py",
-        '("lower.join_accesses", join_accesses)',
-        '("lower.join_accesses", lambda ast, target: ast)',
+        '"lower.join_accesses", join_accesses,',
+        '"lower.join_accesses", lambda ast, target: ast,',
     ),
     "R7.7": Mutant(
         "writing out copies what does not depend on the axis",
@@ -389,7 +389,7 @@ MUTANTS: dict[str, Mutant] = {
     "R9.3": _NO_CONTIGUOUS,
     "R9.4": Mutant(
         "the edge of an assigned value has no reason of its own",
-        "tilegrad/schedule/reason.py",
+        "tilegrad/schedule/items.py",
         "    Ops.ASSIGN: Reason.ASSIGNED,\n",
         "    Ops.ASSIGN: Reason.SHARED,\n",
     ),

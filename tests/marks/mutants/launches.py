@@ -205,7 +205,7 @@ MUTANTS: dict[str, Mutant] = {
     ),
     "B1.1": Mutant(
         "kernels of all sizes are called alike",
-        "tilegrad/optimize/name.py",
+        "tilegrad/optimize/analysis/name.py",
         "    if size.op in (Ops.CONST, Ops.DEFINE_VAR):\n",
         '    if size.op is Ops.CONST:\n        return "k"\n    if size.op is Ops.DEFINE_VAR:\n',
     ),

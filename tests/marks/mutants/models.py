@@ -71,7 +71,7 @@ MUTANTS: dict[str, Mutant] = {
     ),
     "P.13": Mutant(
         "a list that is no faster replaces the default",
-        "tilegrad/optimize/search.py",
+        "tilegrad/optimize/search/search.py",
         "        chosen, share, default = self.default, _MARGIN, statistics.median(base)\n",
         "        chosen, share, default = self.default, 2.0, statistics.median(base)\n",
     ),

@@ -115,19 +115,19 @@ MUTANTS: dict[str, Mutant] = {
     ),
     "M10.1": Mutant(
         "short folds are not written out",
-        "tilegrad/optimize/heuristic_simt.py",
+        "tilegrad/optimize/generators/heuristic_simt.py",
         "            self.unroll()\n",
         "            pass\n",
     ),
     "M10.2": Mutant(
         "UNROLL of a whole axis leaves it a loop",
-        "tilegrad/optimize/opts.py",
+        "tilegrad/optimize/opts/opts.py",
         "    inner = Axis.UNROLL if loop.axis is Axis.REDUCE else Axis.UPCAST\n",
         "    inner = Axis.REDUCE\n",
     ),
     "M10.3": Mutant(
         "an amount of 1 is legal",
-        "tilegrad/optimize/opts.py",
+        "tilegrad/optimize/opts/opts.py",
         "    if not isinstance(amount, int) or amount < 2:\n",
         "    if not isinstance(amount, int) or amount < 1:\n",
     ),

@@ -21,11 +21,11 @@ from tilegrad.ir.definition import Stage
 from tilegrad.ir.spec import verify
 from tilegrad.ir.uop import UOp
 from tilegrad.lower.lower import lower
-from tilegrad.optimize.actions import actions
-from tilegrad.optimize.heuristic import heuristic
-from tilegrad.optimize.name import kernel_name
-from tilegrad.optimize.opt import Opt, OptOps, axes_of
-from tilegrad.optimize.opts import apply_opt, start
+from tilegrad.optimize.analysis.name import kernel_name
+from tilegrad.optimize.generators.heuristic import heuristic
+from tilegrad.optimize.opts.opt import Opt, OptOps, axes_of
+from tilegrad.optimize.opts.opts import apply_opt, start
+from tilegrad.optimize.search.actions import actions
 from tilegrad.render.names import function_name
 from tilegrad.runtime.protocol import launch_dims
 from tilegrad.target import Target

@@ -6,12 +6,15 @@ stores a kernel while this one lowers the next.
 
 from __future__ import annotations
 
+import sys
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, Self
 
+from tilegrad.base.config import config
 from tilegrad.base.errors import TilegradError, located
 from tilegrad.base.origin import Entry, method_names, user_lines
 from tilegrad.base.trace import counters, section
@@ -27,12 +30,11 @@ from tilegrad.engine.build.pipeline import (
     render_ast,
     store_kernel,
 )
-from tilegrad.engine.build.progress_bar import Progress
 
 if TYPE_CHECKING:
     from tilegrad.ir.uop import UOp
 
-__all__ = ["Helpers", "compile_kernels"]
+__all__ = ["Helpers", "Progress", "compile_kernels"]
 
 
 class Helpers(Protocol):
@@ -152,3 +154,57 @@ def _make_with(
     for key in missing:
         if key in made:
             found[key] = store_kernel(made[key])
+
+
+_PATIENCE_S = 2.0
+_PAUSE_S = 0.1
+
+
+class Progress:
+    """How far the compilation of `total` kernels is; to be entered, and told.
+
+    The note stands at a terminal:
+
+        tilegrad: compiling 37 of 120 kernels ...
+
+    It is written to the standard error, after two seconds, and taken back at the end. Where that is
+    no terminal nothing is ever written; `PROGRESS=0` is for terminals that are to stay clean.
+    """
+
+    def __init__(self, total: int):
+        self._total = total
+        self._next = time.monotonic() + _PATIENCE_S
+        self._is_shown = False
+        self._is_wanted = bool(config.PROGRESS) and total > 1
+
+    def tell(self, done: int) -> None:
+        """Show that `done` kernels are done. Several threads may do so."""
+        now = time.monotonic()
+        if not self._is_wanted or now < self._next or not _is_terminal():
+            return
+        self._next = now + _PAUSE_S
+        self._is_shown = True
+        _write(f"\rtilegrad: compiling {done} of {self._total} kernels ...")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if self._is_shown:
+            _write("\r\x1b[K")
+
+
+def _is_terminal() -> bool:
+    # A process may have closed its standard error, or replaced it by anything.
+    try:
+        return bool(sys.stderr.isatty())
+    except (AttributeError, ValueError):
+        return False
+
+
+def _write(text: str) -> None:
+    try:
+        sys.stderr.write(text)
+        sys.stderr.flush()
+    except (OSError, ValueError):
+        pass

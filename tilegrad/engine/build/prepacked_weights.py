@@ -116,10 +116,10 @@ def _make(
     from tilegrad.engine.program.estimate import estimate
     from tilegrad.engine.search.kernel_search import best_opts
     from tilegrad.ir.text import parse
-    from tilegrad.optimize.heuristic import heuristic
-    from tilegrad.optimize.opts import apply_opts, start
-    from tilegrad.optimize.prepack import find_packed, take_out, worth_taking_out
-    from tilegrad.optimize.shaper import Shaper
+    from tilegrad.optimize.generators.heuristic import heuristic
+    from tilegrad.optimize.generators.prepack import find_packed, take_out, worth_taking_out
+    from tilegrad.optimize.generators.shaper import Shaper
+    from tilegrad.optimize.opts.opts import apply_opts, start
 
     target = backend.target
     graph = parse(kernel.graph)

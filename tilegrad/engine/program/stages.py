@@ -17,11 +17,11 @@ from tilegrad.ir.text import render
 from tilegrad.ir.uop import UOp
 from tilegrad.ir.view import View
 from tilegrad.lower.lower import lower
-from tilegrad.optimize.explain_opts import explain
-from tilegrad.optimize.heuristic import shape, short_shape
-from tilegrad.optimize.name import kernel_name
-from tilegrad.optimize.opt import Opt, OptOps
-from tilegrad.optimize.opts import apply_opts, start
+from tilegrad.optimize.analysis.name import kernel_name
+from tilegrad.optimize.generators.heuristic import shape, short_shape
+from tilegrad.optimize.model.explain_opts import explain
+from tilegrad.optimize.opts.opt import Opt, OptOps
+from tilegrad.optimize.opts.opts import apply_opts, start
 from tilegrad.render.names import function_name
 from tilegrad.target import Target
 

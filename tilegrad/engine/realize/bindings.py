@@ -28,15 +28,13 @@ from tilegrad.device.registry import Device
 from tilegrad.engine.plans.plan import Plan, Step
 from tilegrad.engine.plans.plans import Graph, normalise, plan_for
 from tilegrad.engine.realize.causes import tell
+from tilegrad.engine.realize.changing_numbers import changed_since, with_variable_offsets
 from tilegrad.engine.realize.launch_numbers import bits_of, number_variable, variable_name
-from tilegrad.engine.realize.numbers_by_call import changed_since
 from tilegrad.engine.realize.request import Request
-from tilegrad.engine.realize.slice_offsets import with_variable_offsets
 from tilegrad.engine.realize.values_of_runs import Moves, Value, moves_at, values_after
 from tilegrad.engine.run.run import is_for_replays
-from tilegrad.ir.direct_copies import direct_copies
 from tilegrad.ir.op import Ops
-from tilegrad.ir.queries import base_of
+from tilegrad.ir.queries import base_of, direct_copies
 from tilegrad.ir.slices import offset_name
 from tilegrad.ir.uop import UOp, sint, toposort
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from typing import Any
 
-from tilegrad.engine.run.memory import is_overwritten
+from tilegrad.engine.run.leaf_memory import is_overwritten
 from tilegrad.engine.run.run import current_recording
 from tilegrad.engine.run.users import stands_on
 from tilegrad.ir.op import Ops

@@ -9,7 +9,7 @@ from tilegrad.base.config import current_config
 from tilegrad.base.errors import ShapeError
 from tilegrad.base.trace import GlobalCounters
 from tilegrad.engine.run import report
-from tilegrad.engine.run.memory import buffer_of
+from tilegrad.engine.run.leaf_memory import buffer_of
 from tilegrad.engine.run.run import current_recording
 from tilegrad.ir.op import Ops
 from tilegrad.ir.queries import base_of, below_reshapes

@@ -328,23 +328,23 @@ def note_graph(request: Request, roots: Sequence[UOp], walked: int) -> None:
         return
     if len(roots) > _MOST_ROOTS:
         return
-    match = _written(request, len(roots), bindings)
+    asked = [request.numbers[root] for root in roots]
+    match = _written(request, asked, bindings)
     if match is None:
         return
-    graph = KnownGraph(request, request.roots[: len(roots)], bindings, match)
+    graph = KnownGraph(request, asked, bindings, match)
     key = _key_of(roots)
     others = [each for each in _known.get(key) or () if each.match is not match]
     _known.put(key, (graph, *others[: _MOST_ALIKE - 1]))
 
 
 def _written(
-    request: Request, roots: int, bindings: Bindings
+    request: Request, wanted: Sequence[int], bindings: Bindings
 ) -> Callable[..., Found | None] | None:
-    """The function for the graph of a request, whose first `roots` were asked for."""
+    """The function for the graph of a request, for the numbers of the roots that are `wanted`."""
     if any(node.op in _REFUSED for node in request.nodes):
         return None
     writer = _GraphWriter(request, bindings)
-    wanted = request.roots[:roots]
     if len({*wanted}) < len(wanted) or any(number in writer.memory for number in wanted):
         return None
     writer.bound.update(wanted)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from tilegrad.engine.realize.noted_writes import are_noted, newest_of
 from tilegrad.engine.realize.realize import realized
-from tilegrad.engine.run.memory import is_overwritten
+from tilegrad.engine.run.leaf_memory import is_overwritten
 from tilegrad.ir.op import Ops
 from tilegrad.ir.queries import base_of, below_views
 from tilegrad.ir.uop import UOp, toposort

@@ -29,8 +29,10 @@ __all__ = [
 # Ops whose second source is an index. One that is a number shapes no code, whatever it is.
 INDEXED = frozenset({Ops.GATHER, Ops.SCATTER_ADD})
 _PREFIX = "_number"
-# Numbers that shape code: x * 1, x + 0, x * 2, 1 / x, and masks.
-_SHAPING = frozenset({0.0, 1.0, -1.0, 2.0, -2.0, 0.5, -0.5})
+# Numbers that shape code: x * 1, x + 0, 1 / x, and masks.
+_SHAPING = frozenset({0.0, 1.0, -1.0})
+# Those that shape the graph of a method too: x * 2, x**2 and x**0.5.
+_SHAPING_METHODS = _SHAPING | {2.0, -2.0, 0.5, -0.5}
 _SHAPING_INTS = frozenset({0, 1, -1})
 _INTS = frozenset({dtypes.int32, dtypes.int64})
 _FLOAT, _WORD = Struct("<f"), Struct("<I")
@@ -74,7 +76,7 @@ def changing_bits(value: float, dtype: DType) -> int | None:
     except OverflowError:
         return None
     (rounded,) = _FLOAT.unpack(packed)
-    if rounded in _SHAPING or not math.isfinite(rounded):
+    if rounded in _SHAPING_METHODS or not math.isfinite(rounded):
         return None
     bits: int = _WORD.unpack(packed)[0]
     return bits
@@ -86,7 +88,7 @@ def as_shaping(value: float) -> float:
         (rounded,) = _FLOAT.unpack(_FLOAT.pack(value))
     except OverflowError:
         return value
-    return float(rounded) if rounded in _SHAPING else value
+    return float(rounded) if rounded in _SHAPING_METHODS else value
 
 
 def variable_name(number: int) -> str:

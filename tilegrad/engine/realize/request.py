@@ -13,7 +13,7 @@ from typing import Any
 
 from tilegrad.base.trace import counters
 from tilegrad.engine.realize.launch_numbers import INDEXED, is_index, may_change
-from tilegrad.engine.run.memory import is_overwritten
+from tilegrad.engine.run.leaf_memory import is_overwritten
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp, alive
 

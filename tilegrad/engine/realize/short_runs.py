@@ -22,7 +22,7 @@ from tilegrad.device.registry import Device
 from tilegrad.engine.realize.bindings import Binding, Bindings
 from tilegrad.engine.realize.known_graphs import KnownGraph, KnownRequest
 from tilegrad.engine.realize.launch_numbers import bits_of, variable_name
-from tilegrad.engine.run.memory import VALUE_ERRORS, buffer_in, leaf
+from tilegrad.engine.run.leaf_memory import VALUE_ERRORS, buffer_in, leaf
 from tilegrad.engine.run.ready import NoRoomError, Ready
 from tilegrad.engine.run.run import record_of_thread, timer_of_thread
 from tilegrad.engine.run.users import stands_on

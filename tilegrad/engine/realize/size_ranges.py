@@ -22,7 +22,7 @@ from tilegrad.engine.realize.request import Request
 from tilegrad.engine.realize.resembling import EarlierKind, sizes_elsewhere
 from tilegrad.engine.realize.skeleton import sizes_of, split, with_sizes
 from tilegrad.engine.realize.unknowns import Explained, explain
-from tilegrad.engine.run.memory import VALUE_ERRORS
+from tilegrad.engine.run.leaf_memory import VALUE_ERRORS
 from tilegrad.ir.lengths import length_name, length_variable
 from tilegrad.ir.op import Ops
 from tilegrad.ir.polynomial import Polynomial

@@ -2,10 +2,10 @@
 
 A first call waits for its kernels, and the best shapes of products and convolutions have two or
 three times the text of shapes that are hardly slower. So the first ones are short, but for captures
-(`optimize.heuristic.short_shape`). Once a plan has run for as long as its better kernels take to be
-made, a helper process of low priority (`engine.build.workers.behind`) makes them beside it, and the
-next run has them: in the end a program has lost no more than twice the loss by the better choice. A
-plan that is given up meanwhile gets none.
+(`optimize.generators.heuristic.short_shape`). Once a plan has run for as long as its better kernels
+take to be made, a helper process of low priority (`engine.build.workers.behind`) makes them beside
+it, and the next run has them: in the end a program has lost no more than twice the loss by the
+better choice. A plan that is given up meanwhile gets none.
 """
 
 from __future__ import annotations

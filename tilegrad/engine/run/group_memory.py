@@ -6,7 +6,7 @@ from collections.abc import Collection, Sequence
 from typing import Any
 
 from tilegrad.base.dtype import DType
-from tilegrad.engine.run import memory
+from tilegrad.engine.run import leaf_memory
 from tilegrad.ir.op import Ops
 from tilegrad.ir.placement import Group, GroupBufferArg, Placement, use
 from tilegrad.ir.queries import base_of
@@ -18,9 +18,9 @@ __all__ = [
     "over_shards", "overwrite", "overwritten",
 ]  # fmt: skip
 
-_children: dict[int, tuple[UOp | None, ...]] = memory.by_slot()
+_children: dict[int, tuple[UOp | None, ...]] = leaf_memory.by_slot()
 # Leaves that are one device's memory of a leaf of several.
-_is_child: dict[int, bool] = memory.by_slot()
+_is_child: dict[int, bool] = leaf_memory.by_slot()
 
 
 def group_leaf(
@@ -35,12 +35,12 @@ def group_leaf(
     the memory itself, if there is such a leaf.
     """
     use.is_used = True
-    arg = GroupBufferArg(memory.next_slot(), devices, size, tuple(bounds))
+    arg = GroupBufferArg(leaf_memory.next_slot(), devices, size, tuple(bounds))
     key = Ops.BUFFER.serial, dtype, (), arg, GroupBufferArg
     node = remade(key, Ops.BUFFER, (size,))
-    shards = [None if each is None else memory.buffer_of(each) for each in children]
+    shards = [None if each is None else leaf_memory.buffer_of(each) for each in children]
     value: Any = buffer or GroupBuffer(shards, bounds, size, dtype)
-    memory.stand_for(node, value)
+    leaf_memory.stand_for(node, value)
     _children[arg.slot] = tuple(children)
     for each in children:
         if each is not None:
@@ -53,7 +53,7 @@ def children_of(leaf: UOp) -> tuple[UOp | None, ...]:
 
     Raises OverwrittenError if it holds another value by now.
     """
-    memory.buffer_of(leaf)
+    leaf_memory.buffer_of(leaf)
     return _children[leaf.arg.slot]
 
 
@@ -64,14 +64,14 @@ def is_child(leaf: UOp) -> bool:
 
 def empty(devices: Group, dtype: DType, size: int) -> UOp:
     """A leaf of `size` elements of undefined content on each device."""
-    children = [memory.empty(name, dtype, size) for name in devices]
+    children = [leaf_memory.empty(name, dtype, size) for name in devices]
     return group_leaf(devices, (), children, size, dtype)
 
 
 def empty_as(placement: Placement, shape: tuple[Any, ...], dtype: DType) -> UOp:
     """[Movement of] memory of undefined content for a value of `shape`."""
     children = [
-        memory.empty(name, dtype, int(prod(placement.shape(shape, number))))
+        leaf_memory.empty(name, dtype, int(prod(placement.shape(shape, number))))
         if placement.has(number)
         else None
         for number, name in enumerate(placement.devices)
@@ -103,17 +103,17 @@ def over_shards(
 
 
 def overwritten(leaf: UOp) -> UOp:
-    """As `memory.overwrite`, of a leaf of one device or of several."""
+    """As `leaf_memory.overwrite`, of a leaf of one device or of several."""
     if not isinstance(leaf.arg, GroupBufferArg):
-        return memory.overwrite(leaf)
-    children = [None if each is None else memory.overwrite(each) for each in children_of(leaf)]
+        return leaf_memory.overwrite(leaf)
+    children = [None if each is None else leaf_memory.overwrite(each) for each in children_of(leaf)]
     return overwrite(leaf, children)
 
 
 def like(leaf: UOp) -> UOp:
     """A leaf of new memory, of the devices and sizes of another one."""
     children = [
-        None if each is None else memory.empty(each.arg.device, leaf.dtype, each.arg.size)
+        None if each is None else leaf_memory.empty(each.arg.device, leaf.dtype, each.arg.size)
         for each in _children[leaf.arg.slot]
     ]
     return group_leaf(leaf.arg.device, leaf.arg.bounds, children, leaf.arg.size, leaf.dtype)
@@ -124,7 +124,7 @@ def groups_of(buffers: Collection[int]) -> list[GroupBuffer]:
     if not use.is_used:
         return []
     found: dict[int, GroupBuffer] = {}
-    everything: list[Any] = memory.buffers()
+    everything: list[Any] = leaf_memory.buffers()
     for each in everything:
         if isinstance(each, GroupBuffer) and any(id(shard) in buffers for shard in each.shards):
             found[id(each)] = each
@@ -134,7 +134,7 @@ def groups_of(buffers: Collection[int]) -> list[GroupBuffer]:
 def overwrite(leaf: UOp, children: Sequence[UOp | None]) -> UOp:
     """The leaf of the same memory with the value just written, over the leaves of each device."""
     arg = leaf.arg
-    same = memory.buffer_of(leaf)
+    same = leaf_memory.buffer_of(leaf)
     fresh = group_leaf(arg.device, arg.bounds, children, arg.size, leaf.dtype, same)
-    memory.mark_overwritten(leaf)
+    leaf_memory.mark_overwritten(leaf)
     return fresh

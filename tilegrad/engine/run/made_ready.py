@@ -10,12 +10,12 @@ import weakref
 from collections.abc import Mapping, Sequence
 
 from tilegrad.base.errors import InternalError
-from tilegrad.base.forgetful_tables import Bounded
+from tilegrad.base.recent import Bounded
 from tilegrad.device.backend import Backend
 from tilegrad.device.registry import Device
 from tilegrad.engine.plans.plan import Plan
 from tilegrad.engine.run.ready import Load, Ready, is_copy
-from tilegrad.engine.run.unrolled import MOST_LAUNCHES, launches_of, lengths_of_loops
+from tilegrad.engine.run.ready_launches import MOST_LAUNCHES, launches_of, lengths_of_loops
 from tilegrad.ir.lengths import Terms, value_of
 from tilegrad.runtime.buffer import Buffer
 

@@ -1,6 +1,6 @@
 """Plans made ready: where all steps are kernels of one device that takes several launches in one
 call, a run takes memory, copies data of the host, gathers addresses, and makes that call. Once the
-plan has run a few times, a function is written that does this (`ready_code`).
+plan has run a few times, a function is written that does this (`ready_launches`).
 
 Memory and costs of a plan for a range of sizes are worked out for each run. Nothing is decided here
 that `run` beside this file does not decide: who wants to see each step (a capture, `DEBUG=2`,
@@ -20,8 +20,17 @@ from tilegrad.device.backend import Backend
 from tilegrad.engine.build.pipeline import CompiledKernel
 from tilegrad.engine.plans.plan import Plan, PlannedMemory, Step
 from tilegrad.engine.run import better_kernels, report
-from tilegrad.engine.run.ready_code import Blocks, PlanRun, RunText, written_run
-from tilegrad.engine.run.unrolled import FixedInteger, Inside, KernelLaunch, Pick, launches_of
+from tilegrad.engine.run.ready_launches import (
+    Blocks,
+    FixedInteger,
+    Inside,
+    KernelLaunch,
+    Pick,
+    PlanRun,
+    RunText,
+    launches_of,
+    written_run,
+)
 from tilegrad.engine.run.wakes_threads import WakesThreads
 from tilegrad.ir.lengths import Terms, text_of, value_of
 from tilegrad.runtime.buffer import Buffer, over, size_class

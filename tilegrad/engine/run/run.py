@@ -27,10 +27,10 @@ from tilegrad.engine.plans.plans import use_best
 from tilegrad.engine.program.blocks import blocks_at
 from tilegrad.engine.run import report
 from tilegrad.engine.run.in_use import largest
+from tilegrad.engine.run.leaf_memory import mark_as_of_function
 from tilegrad.engine.run.made_ready import ReadyByLengths, made_ready
-from tilegrad.engine.run.memory import mark_as_of_function
 from tilegrad.engine.run.nan_check import LaunchWatch
-from tilegrad.engine.run.plan_queues import in_order
+from tilegrad.engine.run.queues import in_order
 from tilegrad.engine.run.ready import NoRoomError, Ready
 from tilegrad.ir.args import STEP
 from tilegrad.ir.lengths import value_of

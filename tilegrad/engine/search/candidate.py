@@ -28,10 +28,10 @@ from tilegrad.ir.queries import nodes_of, reductions_of, trips_of
 from tilegrad.ir.ranges import replace_ranges
 from tilegrad.ir.text import parse
 from tilegrad.ir.uop import UOp
-from tilegrad.optimize.findings import parse_opts
-from tilegrad.optimize.opt import loop_order
-from tilegrad.optimize.opts import start
-from tilegrad.optimize.search import Opts, Shapes
+from tilegrad.optimize.opts.opt import loop_order
+from tilegrad.optimize.opts.opts import start
+from tilegrad.optimize.search.findings import parse_opts
+from tilegrad.optimize.search.search import Opts, Shapes
 from tilegrad.runtime.protocol import launch_dims, variable_names
 
 __all__ = ["main"]

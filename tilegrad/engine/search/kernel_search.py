@@ -3,7 +3,7 @@
 `BEAM=n` makes the pipeline ask here for the Opts of a kernel. A finding is kept twice. On disk
 beside compiled code, by the kernel, the target, the machine, the heuristic's list, the width and
 the strategy: where any of these changes, the search is made again. And, if `TILEGRAD_BEAM_FILE`
-    names one, in a text file (optimize.findings), by kernel, target and machine only: a user's
+    names one, in a text file (optimize.search.findings), by kernel, target and machine: a user's
     entry holds for any width, and without BEAM too, so that a program can ship its findings.
 
 Time of children is this machine's: builds run in all of them at once, launches in one while the
@@ -26,8 +26,8 @@ from pathlib import Path
 from tilegrad.base import cache
 from tilegrad.base.config import config
 from tilegrad.base.errors import DataError, OptError
-from tilegrad.base.forgetful_tables import Bounded
 from tilegrad.base.forks import held_at_fork
+from tilegrad.base.recent import Bounded
 from tilegrad.base.trace import counters
 from tilegrad.device.backend import Backend
 from tilegrad.device.cpu_native import core_count, machine_bytes
@@ -35,12 +35,12 @@ from tilegrad.device.registry import Device
 from tilegrad.device.trial import parameters_of
 from tilegrad.engine.search.children import Child, ChildError, Children
 from tilegrad.ir.uop import UOp
-from tilegrad.optimize.findings import Finding, line_of, parse_findings, parse_opts
-from tilegrad.optimize.heuristic import heuristic
-from tilegrad.optimize.name import kernel_name
-from tilegrad.optimize.opt import Opt
-from tilegrad.optimize.opts import apply_opts, start
-from tilegrad.optimize.search import (
+from tilegrad.optimize.analysis.name import kernel_name
+from tilegrad.optimize.generators.heuristic import heuristic
+from tilegrad.optimize.opts.opt import Opt
+from tilegrad.optimize.opts.opts import apply_opts, start
+from tilegrad.optimize.search.findings import Finding, line_of, parse_findings, parse_opts
+from tilegrad.optimize.search.search import (
     VERSION,
     Built,
     Found,
@@ -204,7 +204,7 @@ def search_kernel(
     Args:
         width: how many lists of Opts are followed at once, as in `BEAM=width`.
         seconds: about how long the search may take.
-        strategy: a name that `optimize.search.register_strategy` knows, or the function itself.
+        strategy: a name that `register_strategy` knows (optimize.search), or the function itself.
 
     Raises ChildError where the kernel cannot be run in a child, ConfigError for an unknown
     strategy.

@@ -10,8 +10,8 @@ from tilegrad.ir.op import Ops
 from tilegrad.ir.rewrite import graph_rewrite, replace_and_rewrite
 from tilegrad.ir.rules.division import COMPARISONS, DIVISION
 from tilegrad.ir.rules.folding import BOOLEANS, FOLDING, IDENTITIES
-from tilegrad.ir.rules.sums import SUMS
-from tilegrad.ir.rules.terms import (
+from tilegrad.ir.rules.sums import (
+    SUMS,
     conjuncts,
     difference_of,
     from_terms,

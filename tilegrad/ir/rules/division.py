@@ -14,7 +14,7 @@ from tilegrad.base.dtype import dtypes
 from tilegrad.ir.matcher import PatternMatcher
 from tilegrad.ir.op import Ops
 from tilegrad.ir.pattern import Rule, UPat, fold
-from tilegrad.ir.rules.terms import difference_of, from_terms, terms_of
+from tilegrad.ir.rules.sums import difference_of, from_terms, terms_of
 from tilegrad.ir.uop import UOp
 
 __all__ = ["COMPARISONS", "DIVISION"]

@@ -10,7 +10,7 @@ from tilegrad.base.dtype import as_const, can_lossless_cast, dtypes
 from tilegrad.ir.matcher import PatternMatcher
 from tilegrad.ir.op import Ops
 from tilegrad.ir.pattern import Rule, UPat
-from tilegrad.ir.rules.terms import conjuncts
+from tilegrad.ir.rules.sums import conjuncts
 from tilegrad.ir.uop import UOp
 
 __all__ = ["BOOLEANS", "FOLDING", "IDENTITIES"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tilegrad.base.dtype import dtypes
+from tilegrad.base.dtype_promotion import promote
 from tilegrad.base.errors import ShapeError
 from tilegrad.tensor.calls.number_tables import number_table
 from tilegrad.tensor.calls.templates import templated
@@ -32,9 +33,15 @@ def cosine_similarity(x1: Tensor, x2: Tensor, dim: int = 1, eps: float = 1e-8) -
     [0.0]
     """
     check_tensors("cosine_similarity", x1, x2)
+    kind = promote(x1.dtype, x2.dtype)
+    if kind.is_float and kind.itemsize < dtypes.float32.itemsize:
+        # The square of `eps` is 0 there.
+        x1, x2 = x1.float(), x2.float()
     x1, x2 = Tensor.broadcast_tensors(x1, x2)
     lengths = [x.square().sum(dim).maximum(eps * eps).sqrt() for x in (x1, x2)]
-    return (x1 * x2).sum(dim) / (lengths[0] * lengths[1])
+    # One after the other, whose product may be infinite.
+    found = (x1 * x2).sum(dim) / lengths[0] / lengths[1]
+    return found.cast(kind) if kind.is_float else found
 
 
 def pairwise_distance(

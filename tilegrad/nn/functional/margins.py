@@ -181,7 +181,8 @@ def hinge_embedding_loss(
     1.875
     """
     check_shapes("hinge_embedding_loss", input, target)
-    loss = (target > 0).where(input, (margin - input).clip(0.0))
+    # Another target has both terms.
+    loss = target.ne(-1).where(input, 0.0) + target.ne(1).where((margin - input).clip(0.0), 0.0)
     return reduced("hinge_embedding_loss", loss, reduction)
 
 

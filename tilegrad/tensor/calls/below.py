@@ -11,7 +11,7 @@ from tilegrad.base.dtype import DType, dtypes
 from tilegrad.base.errors import InternalError
 from tilegrad.base.recent import Recent
 from tilegrad.engine.realize import realize as engine
-from tilegrad.grad.backward import gradients
+from tilegrad.grad.backward import gradients, pullback
 from tilegrad.grad.node_hooks import is_watched
 from tilegrad.grad.regions import region_of
 from tilegrad.ir.args import CustomArg
@@ -43,6 +43,8 @@ _AS_IS = frozenset({Ops.BUFFER, Ops.COPY, Ops.DETACH, Ops.CONST})
 # By signature without the sizes of the leaves.
 families: Recent[tuple[Any, ...], Family] = Recent(lambda: 512)
 _NOTHING: frozenset[Call] = frozenset()
+# The template of gradients that are constants.
+_EMPTY = Template([], [], (), 0, is_view=False)
 
 
 class Seed:
@@ -60,7 +62,9 @@ class Below:
 
     Attributes:
         calls: the calls, sources first, and `numbers` by call.
-        leaves: what they stand on, by position; the `seed`, if this is no loss, is the last.
+        roots: the loss, or the results whose gradients will be known.
+        leaves: what they stand on, by position; the `seeds`, the gradients of roots that are no
+            loss, are the last.
         stops: the calls at which gradients stop.
         targets: for each position of a leaf that requires a gradient, its tensor; of a call at
             which the gradient stops, the call.
@@ -77,17 +81,20 @@ class Below:
         stops: Collection[Call] = _NOTHING,
         seed: Seed | None = None,
     ):
-        self.device = device
-        self.seed = seed
-        self.stops = stops
+        self._begin([loss], device, stops, [] if seed is None else [seed])
+        flowing = self._find_calls(loss)
+        if self.is_plain:
+            self._sign(flowing, wanted)
+
+    def _begin(
+        self, roots: list[Call], device: str, stops: Collection[Call], seeds: list[Seed]
+    ) -> None:
+        self.roots, self.device, self.stops, self.seeds = roots, device, stops, seeds
         self.leaves: dict[Any, int] = {}
         self.targets: dict[int, Any] = {}
         self.bases: list[UOp] = []
         self.is_plain = True
         self.meets_stop = False
-        flowing = self._find_calls(loss)
-        if self.is_plain:
-            self._sign(flowing, wanted)
 
     def _find_calls(self, loss: Call) -> set[Input]:
         """Find the calls; gives those that a gradient may reach."""
@@ -148,9 +155,9 @@ class Below:
                 # Calls above read its value; gradients go on below.
                 key.append(numbers[call])
                 leaves.setdefault(call, len(leaves))
-        if self.seed is not None:
-            leaves[self.seed] = len(leaves)
-            key.append("seed")
+        for root, seed in zip(self.roots, self.seeds):
+            leaves[seed] = len(leaves)
+            key += "seed", numbers[root]
         for leaf, position in leaves.items():
             target = self._target(leaf) if leaf in flowing else None
             if not self.is_plain:
@@ -304,11 +311,14 @@ class Below:
             if template is None:
                 return None
             nodes[call] = template.make(inputs, call.entry)[call.slot]
-        loss = nodes[self.calls[-1]]
+        roots = [nodes[root] for root in self.roots]
         listed = [*stand_ins.values()]
         positions = [*self.targets]
-        seed = UOp.const(loss.dtype, 1) if self.seed is None else stand_ins[self.seed]
-        found = gradients(loss, seed, [listed[position] for position in positions])
+        targets = [listed[position] for position in positions]
+        if self.seeds:
+            found = pullback(roots, [stand_ins[seed] for seed in self.seeds], targets)
+        else:
+            found = gradients(roots[0], UOp.const(roots[0].dtype, 1), targets)
         if example is _UNKNOWN:
             values = {stand_ins[leaf] for leaf in self.leaves if not isinstance(leaf, Number)}
             if any(each is not None and values.isdisjoint(each.toposort()) for each in found):
@@ -344,7 +354,7 @@ def _recorded(
     constants = [(position, node) for position, node in reached if node.is_constant]
     reached = [(position, node) for position, node in reached if not node.is_constant]
     if not reached:
-        return None
+        return Backward(_EMPTY, (), tuple(constants)) if constants else None
     # A gradient that is a view of an operand is copied: it is memory of its own.
     nodes = [
         UOp(Ops.CONTIGUOUS, node.dtype, (node,), device) if _is_view(node, inputs) else node

@@ -11,14 +11,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp
 from tilegrad.ir.walks import toposort
 from tilegrad.tensor.calls.recorded import replaced
 from tilegrad.tensor.calls.uploads import can_upload, uploaded
 from tilegrad.tensor.handle.core import device_of
 from tilegrad.tensor.handle.waiting import Call, Pool, this_thread
-from tilegrad.tensor.storage.host_constants import constant_elements
+from tilegrad.tensor.storage.host_constants import constant_elements, is_filled
 from tilegrad.tensor.storage.memory import needs_no_run
 
 __all__ = ["ChangingConstants", "in_memory", "uploaded_constant"]
@@ -94,7 +93,7 @@ class ChangingConstants:
         constants = [each for each in operands if _is_constant(each)]
         # Numbers and fills stay: they are no data, and shape better code. Alone, they are positions
         # that change (`torch.full((1, 1), step)`).
-        changing = [each for each in constants if not _is_filled(each.uop)]
+        changing = [each for each in constants if not is_filled(each.uop)]
         for each in changing or [each for each in constants if each.dtype.is_int]:
             memory = uploaded_constant(each)
             if memory is None:
@@ -117,13 +116,6 @@ def _is_constant(tensor: Any) -> bool:
 def _signature(node: UOp) -> tuple[Any, ...]:
     """A key that tells constants apart, without keeping them alive."""
     return tuple([(each.op.serial, each.dtype.name, str(each.arg)) for each in toposort([node])])
-
-
-def _is_filled(node: UOp) -> bool:
-    """Whether all elements of a constant are one number."""
-    while node.src and node.op.is_movement and node.op is not Ops.PAD:
-        node = node.src[0]
-    return not node.src
 
 
 def in_memory(tensor: Any) -> Any:

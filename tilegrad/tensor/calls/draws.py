@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from tilegrad.base.origin import call_site, composing
-from tilegrad.engine.run import memory as store
+from tilegrad.engine.run import leaf_memory as store
 from tilegrad.ir.op import Ops
 from tilegrad.tensor.calls.uploads import can_upload
 from tilegrad.tensor.handle.core import device_of

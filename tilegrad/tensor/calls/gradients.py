@@ -20,6 +20,7 @@ from tilegrad.base.recent import Recent
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp
 from tilegrad.tensor.calls.below import Below, families
+from tilegrad.tensor.calls.block_gradients import gradients_in_blocks, loop_below
 from tilegrad.tensor.calls.changing_constants import in_memory
 from tilegrad.tensor.calls.sized_gradients import Backward
 from tilegrad.tensor.calls.staged_gradients import Descent, stops_below
@@ -65,10 +66,21 @@ def wait_for_gradients(loss: Any) -> bool:
             return False
         descent.run()
     else:
-        found = _gradients_of(below)
-        if found is None:
-            return False
-        for leaf, gradient in _given(below, found, None):
+        given = partial(_given, kind=type(loss))
+        blocks = None if _is_known(below) else loop_below(below)
+        gradients = blocks and gradients_in_blocks(below, blocks, _gradients_of, given)
+        if blocks and not gradients:
+            # The calls stand on other memory by now.
+            again = _below(loss, None)
+            if again is None:
+                return False
+            below = again
+        if not gradients:
+            found = _gradients_of(below)
+            if found is None:
+                return False
+            gradients = _given(below, found, ())
+        for leaf, gradient in gradients:
             add_gradient(leaf, gradient)
     loss._call.is_loss = True
     return True
@@ -87,7 +99,7 @@ def waiting_gradients(loss: Any, targets: Sequence[Any]) -> list[Any] | None:
     if below is None or found is None:
         return None
     by_target: dict[int, Any] = {}
-    for leaf, gradient in _given(below, found, None):
+    for leaf, gradient in _given(below, found, ()):
         # Gradients of values computed from a leaf before and after it took a value add up.
         known = by_target.get(id(leaf))
         by_target[id(leaf)] = gradient if known is None else known + gradient
@@ -117,14 +129,16 @@ def _below(loss: Any, targets: Sequence[Any] | None) -> Below | None:
     return below
 
 
-def _given(below: Below, found: Backward, seed: Any, kind: Any = None) -> list[tuple[Any, Any]]:
-    """The target and the gradient, a call that waits, of each that is `found`, from the `seed`, a
-    tensor, if what they are below is no loss. Those of calls are of the class `kind`.
+def _given(
+    below: Below, found: Backward, seeds: Sequence[Any], kind: Any = None
+) -> list[tuple[Any, Any]]:
+    """The target and the gradient, a call that waits, of each that is `found`, from the `seeds`,
+    tensors, if what they are below is no loss. Those of calls are of the class `kind`.
     """
     entry = (call_site(),)
     inputs = tuple(below.leaves)
-    if seed is not None:
-        inputs = (*inputs[:-1], _input_of(seed))
+    if seeds:
+        inputs = (*inputs[: -len(seeds)], *map(_input_of, seeds))
     made: list[tuple[Any, Any]] = []
     for position, node in found.constants:
         target = below.targets[position]
@@ -191,6 +205,10 @@ def _gradients_of(below: Below) -> Backward | None:
             return None
         known = _note(by_value, below.differentiated_by_value() or _BY_NODES)
     return None if isinstance(known, str) else known
+
+
+def _is_known(below: Below) -> bool:
+    return _known.get(below.key) is not None or _long.get(below.key) is not None
 
 
 def _note(key: tuple[Any, ...], found: Backward | str) -> Backward | str:

@@ -132,13 +132,13 @@ class Incoming(Core):
 
 
 def _shows_what_waits(tensor: Any) -> bool:
-    """Whether a tensor and one other share a storage, and it shows a result that waits: then both
-    are memory once that is computed.
+    """Whether a tensor and one other share a storage, and it shows the result of a call, which may
+    have been computed: both are memory once it is.
     """
     call = tensor._call
     if call is None or call.value is not None or not is_alone(tensor, 2):
         return False
-    return all(isinstance(each, Call) and each.value is None for each in call.inputs or ())
+    return all(isinstance(each, Call) for each in call.inputs or ())
 
 
 def _become_memory(tensor: Any, data: Any, device: str, dtype: DType | None) -> bool:

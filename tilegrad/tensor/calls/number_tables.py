@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from tilegrad.base.dtype import DType
-from tilegrad.base.forgetful_tables import Bounded
+from tilegrad.base.recent import Bounded
 from tilegrad.ir.uop import UOp
 from tilegrad.tensor.calls.uploads import can_upload, upload_bytes
 from tilegrad.tensor.handle.core import device_of

@@ -9,8 +9,8 @@ from typing import Any
 from weakref import ref
 
 from tilegrad.base.config import current_config
-from tilegrad.base.forgetful_tables import Bounded
 from tilegrad.base.origin import call_site, composing
+from tilegrad.base.recent import Bounded
 from tilegrad.engine.run.run import record_of_thread
 from tilegrad.ir.graph_templates import Template
 from tilegrad.ir.placement import Group

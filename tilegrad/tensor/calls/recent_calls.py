@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from tilegrad.base.dtype import default_dtypes
-from tilegrad.base.forgetful_tables import Bounded
+from tilegrad.base.recent import Bounded
 from tilegrad.engine.run.run import record_of_thread
 from tilegrad.ir.op import Ops
 from tilegrad.tensor.calls.arguments import records_gradients

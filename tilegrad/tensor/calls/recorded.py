@@ -249,9 +249,13 @@ def replaced(value: Any, stand_ins: dict[int, Any]) -> Any:
 def _is_plain(operand: Any, first: Any) -> bool:
     """Whether a tensor is no more than its signature, and of the device of the `first`."""
     is_constant = not is_input(operand)
-    node = operand.uop
     if operand.device != first.device or operand._symbols:
         return False
+    call = operand._call
+    if call is not None and call.node is None and call.pool is this_thread.pool:
+        # Calls with such nodes do not wait (`_waiting_kinds`), and none of this one is made.
+        return all(type(size) is int and size > 0 for size in call.shape)
+    node = operand.uop
     if is_constant:
         # A parameter that nothing has filled yet takes another value later.
         return not operand._requires_grad

@@ -14,8 +14,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Generic, Protocol, TypeVar
 
-from tilegrad.base.forgetful_tables import Bounded
-from tilegrad.base.recent import Recent
+from tilegrad.base.recent import Bounded, Recent
 from tilegrad.base.trace import GlobalCounters
 from tilegrad.ir.graph_templates import Template
 from tilegrad.ir.size_patterns import (

@@ -32,6 +32,9 @@ _NEEDED = 6
 # Lengths that come before their gradients are looked at together, shapes that are compared, and
 # attempts.
 _MANY, _MOST_SEEN, _MOST_ATTEMPTS = 3, 8, 3
+# Sizes that change apart from one another, such as those that masks pick from a batch. The examples
+# of more are alike.
+_MOST_UNKNOWNS = 4
 # The most that a size is taken to be: four times what was seen, or this.
 _REACH = 1024
 
@@ -103,21 +106,24 @@ class Family:
         """
         is_new = shapes not in self.seen
         self.seen = [shapes, *[each for each in self.seen if each != shapes]][:_MOST_SEEN]
+        for pattern in self.patterns:
+            values = pattern.meeting(shapes)
+            if values is not None:
+                # A size that is another one by chance: mostly that is no matter.
+                is_same = not pattern.refuses(values) and pattern.admits(values, found)
+                return pattern.at(values) if is_same else found
         if not is_new or len(self.seen) < _MANY or self.attempts >= _MOST_ATTEMPTS:
             return found
-        if any(pattern.meeting(shapes) is not None for pattern in self.patterns):
-            # A size that is another one by chance.
-            return found
         self.attempts += 1
-        pattern = _pattern(self.seen, differentiate)
-        values = None if pattern is None else pattern.values(shapes)
-        if pattern is None or values is None:
+        new = _pattern(self.seen, differentiate)
+        values = None if new is None else new.values(shapes)
+        if new is None or values is None:
             return found
-        pattern.bearers = bearers
-        made = pattern.at(values)
+        new.bearers = bearers
+        made = new.at(values)
         # A recording for this size itself decides.
         if made.targets_alike(found) and made.graph.is_equal(found.graph):
-            self.patterns.insert(0, pattern)
+            self.patterns.insert(0, new)
             return made
         return found
 
@@ -126,7 +132,7 @@ def _pattern(seen: Sequence[Shapes], differentiate: Differentiate) -> SizedBackw
     """The gradients at all sizes; None if what is recorded at some has too little in common."""
     sizes, unknowns = in_common(seen)
     count = len(unknowns)
-    if not 0 < count <= 2:
+    if not 0 < count <= _MOST_UNKNOWNS:
         return None
     needed = _NEEDED + count
     found = collected(

@@ -12,7 +12,7 @@ comes first, and a leaf comes when the first call that it flows to has been pass
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from heapq import heappop, heappush
 from typing import Any
 
@@ -28,8 +28,8 @@ from tilegrad.tensor.handle.waiting import Call, this_thread
 __all__ = ["Descent", "stops_below"]
 
 # The gradients of the leaves below, as tensors that wait, each with its target: by the templates,
-# the leaves and the gradient that comes.
-Given = Callable[[Below, Backward, Any], list[tuple[Any, Any]]]
+# the leaves and the gradients that come.
+Given = Callable[[Below, Backward, Sequence[Any]], list[tuple[Any, Any]]]
 
 
 def stops_below(loss: Call) -> set[Call]:
@@ -184,7 +184,7 @@ class Descent:
 
     def _pass(self, leg: _Leg) -> None:
         """Let the gradient of a stop, after its hooks, go on to the next ones."""
-        is_first = leg.below is not None and leg.below.seed is None
+        is_first = leg.below is not None and not leg.below.seeds
         seeds = [self._seen(root) for root in leg.roots]
         if leg.function is not None:
             self._through(leg, seeds)
@@ -195,7 +195,7 @@ class Descent:
             if this_thread.pool.runs != leg.runs and not is_first:
                 # A hook has read something: what was computed for it is not computed again.
                 below, found = self._again(leg.roots[0], below, found)
-            for target, gradient in self._given(below, found, seeds[0]):
+            for target, gradient in self._given(below, found, () if is_first else seeds):
                 self._add(target, gradient)
         elif not is_first and leg.roots[0].inputs and not leg.roots[0].template.steps:
             source: Any = leg.roots[0].inputs[0]

@@ -12,7 +12,7 @@ from types import FrameType
 from typing import Any
 
 from tilegrad.base.dtype import DType, dtypes
-from tilegrad.base.forgetful_tables import Bounded, SecondTime
+from tilegrad.base.recent import Bounded, SecondTime
 from tilegrad.engine.realize.launch_numbers import as_shaping
 from tilegrad.ir.placement import Group
 from tilegrad.tensor.calls.arguments import HEAD, add_arguments
@@ -20,6 +20,7 @@ from tilegrad.tensor.calls.recorded import MethodTemplate, recorded, recorded_wi
 from tilegrad.tensor.calls.sized import of_sizes, patterns_made, skeleton_of
 from tilegrad.tensor.handle.core import Core
 from tilegrad.tensor.handle.waiting import Number, Pool
+from tilegrad.tensor.storage.loop_blocks import FEWEST_STEPS
 
 __all__ = [
     "has_no_template", "known_template", "new_template", "numbers_of", "rounded_numbers",
@@ -53,9 +54,12 @@ def new_template(
     inputs: list[Any],
     args: tuple[Any, ...],
     kwargs: Mapping[str, Any],
+    *,
+    is_join: bool = False,
 ) -> MethodTemplate | None:
     """The template of a signature that has none so far: the one for all sizes, if that serves. Else
-    None, and the second time what the method makes is recorded, for the calls that follow.
+    None, and the second time what the method makes is recorded, for the calls that follow; of a
+    method that joins tensors at once, if they are results of a loop.
     """
     signature = tuple(key)
     if signature in _known or isinstance(operands[0]._device, Group):
@@ -66,9 +70,22 @@ def new_template(
         found = of_sizes(key, operands, method, args, kwargs)
         if patterns_made() != before:
             _forget_plain(key)
+    if is_join and found is None and _are_results_of_loop(operands):
+        made = recorded(method, operands, args, kwargs)
+        if made is not None:
+            axis, shape = kwargs.get("dim", 0), made.results[0].shape
+            made.graph.join = axis % len(shape), len(shape) > operands[0].ndim
+        return _known.put(signature, made)
     if _came.is_now(signature):
         _known.put(signature, found or recorded(method, operands, args, kwargs))
     return found
+
+
+def _are_results_of_loop(operands: list[Any]) -> bool:
+    """Whether tensors are a list that a loop made, which has another length the next time."""
+    return len(operands) >= FEWEST_STEPS and all(
+        each._call is not None and each._call.inputs for each in operands
+    )
 
 
 def _forget_plain(key: list[Any]) -> None:

@@ -14,7 +14,7 @@ after    x.softmax()      17, one for each node and a few around them
 A template never says something else than the method: where an operand is more than its signature
 (with the value of a `Variable`), or a result is more than its graph, the method itself is called.
 An operand that is made of constants alone is part of the signature. `TEMPLATES=2` does both, and
-compares (`compared.py`).
+compares.
 """
 
 from __future__ import annotations
@@ -26,14 +26,15 @@ from types import FrameType
 from typing import Any, TypeVar, cast
 
 from tilegrad.base.config import current_config
+from tilegrad.base.errors import InternalError
 from tilegrad.base.origin import call_site, composing, goes_by, users
+from tilegrad.ir.args import KernelArg
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp, node_count
 from tilegrad.tensor.calls.arguments import (
     signature_of,
 )
 from tilegrad.tensor.calls.changing_constants import ChangingConstants
-from tilegrad.tensor.calls.compared import compare
 from tilegrad.tensor.calls.positions import Positions
 from tilegrad.tensor.calls.postponed import can_postpone, postponed, postponed_siblings
 from tilegrad.tensor.calls.recent_calls import RecentCalls
@@ -53,9 +54,10 @@ from tilegrad.tensor.handle.core import Core
 from tilegrad.tensor.handle.kinds import next_number
 from tilegrad.tensor.handle.size_arguments import NO_VARIABLES
 from tilegrad.tensor.handle.waiting import Call, Number, Pool, this_thread
+from tilegrad.tensor.storage.known_indices import note_index
 from tilegrad.tensor.storage.pending import pressure, relieve
 
-__all__ = ["elementwise", "slicing", "templated", "templated_unless"]
+__all__ = ["compare", "elementwise", "slicing", "templated", "templated_unless"]
 
 Method = TypeVar("Method", bound=Callable[..., Any])
 Joins = Callable[[Sequence[Any], Any], Any]
@@ -93,7 +95,7 @@ def _templated(
 ) -> Method:
     """The function that is called instead of `method`."""
     positions = Positions() if is_slicing else None
-    calls = _Calls(method, positions, takes_numbers=takes_numbers)
+    calls = _Calls(method, positions, takes_numbers=takes_numbers, is_join=at_once is not None)
     recent = calls.recent
     known, plain = recent.known, recent.plain
 
@@ -148,7 +150,16 @@ def _templated(
             if plain_args is not args:
                 return call(self, *plain_args, **kwargs)
         made = calls.result(self, args, kwargs, short, inputs, pool, config, frame, entry)
-        return method(self, *args, **kwargs) if made is None else made
+        if made is not None:
+            return made
+        pool.making += 1
+        try:
+            made = method(self, *args, **kwargs)
+        finally:
+            pool.making -= 1
+        if not pool.making:
+            note_index(pool, made, self, (*args, *kwargs.values()))
+        return made
 
     code = goes_by(call, method)
     return cast("Method", call)
@@ -163,16 +174,25 @@ class _Calls:
     Attributes:
         method, number: the method, and its number in signatures.
         takes_numbers: whether numbers among the arguments may be inputs of a template.
+        is_join: whether it joins its operands along `dim`.
         positions: of a method that takes slices, where it took them.
         constants: the lines that bring other constants from step to step.
         recent: calls that came.
     """
 
-    __slots__ = ("constants", "method", "number", "positions", "recent", "takes_numbers")
+    __slots__ = (
+        "constants", "is_join", "method", "number", "positions", "recent", "takes_numbers"
+    )  # fmt: skip
 
     def __init__(
-        self, method: Callable[..., Any], positions: Positions | None, *, takes_numbers: bool
+        self,
+        method: Callable[..., Any],
+        positions: Positions | None,
+        *,
+        takes_numbers: bool,
+        is_join: bool,
     ):
+        self.is_join = is_join
         self.method, self.number, self.takes_numbers = method, next_number(), takes_numbers
         self.positions = positions
         self.constants = ChangingConstants()
@@ -273,7 +293,9 @@ class _Calls:
         if self.positions is not None:
             self.positions.note(operands[0], args, tuple(key))
         before = patterns_made()
-        template = new_template(key, self.method, operands, inputs, args, kwargs)
+        template = new_template(
+            key, self.method, operands, inputs, args, kwargs, is_join=self.is_join
+        )
         if patterns_made() != before:
             # Calls of one size that came before have the template of all sizes from now on.
             self.recent.forget()
@@ -363,3 +385,59 @@ def _tensor(template: MethodTemplate, result: Result, nodes: list[UOp], operands
 def _path_below(path: Any, result: Result, template: MethodTemplate) -> Any:
     """The path of a view that a template gives of an alias which has a `path`."""
     return deeper(path, template.graph.moves(result.slot, result.depth or 0)[0])
+
+
+def _are_same(mine: UOp, other: UOp) -> bool:
+    """Whether two graphs are one, with DETACH of DETACH as one: a template detaches what its
+    operand already did. Equal nodes are one object, so only what differs is walked.
+    """
+    pairs = [(mine, other)]
+    met: set[tuple[UOp, UOp]] = set()
+    while pairs:
+        one, two = pair = _detached_once(pairs[-1][0]), _detached_once(pairs.pop()[1])
+        if one is two or pair in met:
+            continue
+        met.add(pair)
+        if one.op is not two.op or len(one.src) != len(two.src):
+            return False
+        if one.replace(src=two.src) is not two and not _are_one_kernel(one.arg, two.arg):
+            return False
+        pairs += zip(one.src, two.src)
+    return True
+
+
+def _are_one_kernel(one: Any, two: Any) -> bool:
+    """Whether two arguments are the same kernel, whose gradient is made anew by each call."""
+    if not (isinstance(one, KernelArg) and isinstance(two, KernelArg)):
+        return False
+    return (one.name, one.shape, one.ast) == (two.name, two.shape, two.ast)
+
+
+def _detached_once(node: UOp) -> UOp:
+    while node.op is Ops.DETACH and node.src[0].op is Ops.DETACH:
+        node = node.src[0]
+    return node
+
+
+def compare(made: Any, plain: Any, name: str) -> None:
+    """Raise InternalError unless the two are the same nodes, and tensors of the same kind."""
+    several = made if isinstance(made, tuple) else (made,)
+    others = plain if isinstance(plain, tuple) else (plain,)
+    for mine, other in zip(several, others, strict=True):
+        rest = ["device", "_requires_grad", "_is_leaf", "_is_shared", "_symbols"]
+        if not _are_same(mine.uop, other.uop):
+            rest.insert(0, "uop")
+        for what in rest:
+            if getattr(mine, what) is not getattr(other, what) and getattr(mine, what) != getattr(
+                other, what
+            ):
+                raise InternalError(
+                    f"template: {name} gives another {what.strip('_').replace('uop', 'node')}",
+                    template=repr(getattr(mine, what))[:300],
+                    method=repr(getattr(other, what))[:300],
+                )
+        paths = [None if each._alias is None else each._alias[1] for each in (mine, other)]
+        # A tensor that is detached twice is one step further from the memory, and has the same
+        # elements.
+        if paths[0] != paths[1] and mine.uop is other.uop:
+            raise InternalError(f"template: {name} gives another view", paths=paths)

@@ -29,12 +29,12 @@ from tilegrad.tensor.storage.host_readable import note_uploaded
 from tilegrad.tensor.storage.writes import postpones_calls
 
 __all__ = [
-    "are_few", "can_upload", "is_at_once", "moves_to", "new_memory", "upload", "upload_bytes", "uploaded",
-    "uploaded_bytes",
+    "are_few", "can_upload", "is_at_once", "moves_to", "new_memory", "upload", "upload_bytes",
+    "uploaded", "uploaded_bytes",
 ]  # fmt: skip
 
-# Bytes of an array that is copied at once to a device with memory of its own; a larger one may never
-# be needed there as a whole, or on another device.
+# Bytes of an array that is copied at once to a device with memory of its own; a larger one may
+# never be needed there as a whole, or on another device.
 _MOST_BYTES = 1 << 16
 # Integers that are checked in any memory where they are indices or labels
 # (`tensor.storage.host_readable`).
@@ -131,8 +131,8 @@ def is_at_once(device: str, size: int, dtype: DType) -> bool:
 
 
 def are_few(size: int, dtype: DType) -> bool:
-    """Whether `size` elements are copied in less time than nodes of a copy take to make, and known
-    to whoever checks them.
+    """Whether `size` elements are copied in less time than nodes of a copy take to make, and can be
+    looked at where they are checked.
     """
     return size * dtype.itemsize <= _MOST_BYTES and (size <= _MOST_INDICES or dtype.is_float)
 

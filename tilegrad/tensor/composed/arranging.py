@@ -11,8 +11,8 @@ from typing import Any, Self
 
 from tilegrad.base.dtype import dtypes
 from tilegrad.base.errors import DTypeError, ShapeError
-from tilegrad.base.forgetful_tables import Bounded
 from tilegrad.base.origin import composed
+from tilegrad.base.recent import Bounded
 from tilegrad.ir.uop import UOp
 from tilegrad.tensor.calls.templates import templated
 from tilegrad.tensor.composed.picking import Picking

@@ -323,6 +323,8 @@ class Products(Creating):
         """
         size = self._square("matrix_exp")
         x = self._floating()
+        if not x._has_elements():
+            return x
         norm = x.abs().sum(-2, keepdim=True).amax(-1, keepdim=True).detach()
         steps = (norm * 2).maximum(1.0).log2().ceil().clip(0, 16)
         small = x * (-steps).exp2()

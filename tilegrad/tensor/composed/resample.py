@@ -263,7 +263,7 @@ class Resampling(Rearranging):
         # The last coordinate is that of the first axis.
         wide = grid._wide()
         axes = [
-            wide.index_select(grid.ndim - 1, type(self)([depth - 1 - axis], device=self.device))
+            wide._slice(grid.ndim - 1, depth - 1 - axis, depth - axis)
             .reshape(count, -1)
             ._in_elements(sizes[axis], align_corners=align_corners)
             ._neighbours(mode, sizes[axis], padding_mode, align_corners=align_corners)

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import Any, Self
 
-from tilegrad.base.dtype import dtypes
+from tilegrad.base.dtype import DType, dtypes
 from tilegrad.base.errors import ConfigError, ShapeError
 from tilegrad.base.origin import composed
 from tilegrad.tensor.calls.templates import templated
@@ -57,7 +57,14 @@ class Statistics(Ranks):
         return Extremes(self.amin(axis, keepdim), self.amax(axis, keepdim))
 
     @takes_dim
-    def nansum(self, axis: Axes = None, keepdim: bool = False, *, dim: Axes = None) -> Self:
+    def nansum(
+        self,
+        axis: Axes = None,
+        keepdim: bool = False,
+        *,
+        dtype: DType | str | None = None,
+        dim: Axes = None,
+    ) -> Self:
         """Sum over axes of the elements that are not NaN.
 
         Args:
@@ -65,9 +72,10 @@ class Statistics(Ranks):
                 `dim` is another name for it.
             dim: the same as `axis`, by PyTorch's name.
             keepdim: keep each reduced axis, with size 1.
+            dtype: the dtype in which the sum is taken, and that of the result.
 
         Returns a tensor without the reduced axes: floats keep their dtype, integers and bool give
-        int64.
+        int64, unless `dtype` says another.
 
         Raises IndexBoundsError for an axis that is out of range, ShapeError for one that is named
         twice, DTypeError for one that is no integer.
@@ -75,10 +83,17 @@ class Statistics(Ranks):
         >>> Tensor([1.0, float("nan")]).nansum().item()
         1.0
         """
-        return self.isnan().where(0, self).sum(axis, keepdim)
+        return self.isnan().where(0, self).sum(axis, keepdim, dtype=dtype)
 
     @takes_dim
-    def nanmean(self, axis: Axes = None, keepdim: bool = False, *, dim: Axes = None) -> Self:
+    def nanmean(
+        self,
+        axis: Axes = None,
+        keepdim: bool = False,
+        *,
+        dtype: DType | str | None = None,
+        dim: Axes = None,
+    ) -> Self:
         """Mean over axes of the elements that are not NaN; NaN if there are no others.
 
         Args:
@@ -86,6 +101,7 @@ class Statistics(Ranks):
                 `dim` is another name for it.
             dim: the same as `axis`, by PyTorch's name.
             keepdim: keep each reduced axis, with size 1.
+            dtype: the dtype in which the mean is taken, and that of the result.
 
         Returns a float tensor without the reduced axes.
 
@@ -96,7 +112,7 @@ class Statistics(Ranks):
         1.5
         """
         count = (~self.isnan()).sum(axis, keepdim)
-        total: Self = self.nansum(axis, keepdim) / count
+        total: Self = self.nansum(axis, keepdim, dtype=dtype) / count
         return total
 
     @takes_dim

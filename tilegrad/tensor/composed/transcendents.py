@@ -319,8 +319,8 @@ class Transcendents(Special):
     @composed
     def zeta(self, other: Any) -> Self:
         """Hurwitz's zeta function: the sum of (other + k)^-self over k = 0, 1, ... It is inf for
-        self = 1, and NaN below; inf for `other` that is 0 or a negative integer, and NaN for the
-        others below 0.
+        self = 1, and NaN below; inf for `other` that is 0 or a negative integer. For the others
+        below 0 it is NaN unless `self` is an integer.
 
         By the formula of Euler and Maclaurin (NIST DLMF 25.11.5).
 
@@ -340,33 +340,49 @@ class Transcendents(Special):
 
         def function(s: Self) -> Self:
             q = right.cast(s.dtype)
-            # An infinite one would be the product of 0 and inf below.
-            is_far = (s > 1) & q.eq(math.inf)
-            is_good = (s > 1) & (q > 0) & ~is_far
-            s, q = is_good.where(s, 2.0), is_good.where(q, 1.0)
-            last = q + _TERMS
             is_exact = left.dtype is dtypes.float64
-
-            def to_power(base: Self) -> Self:
-                # The logarithm of large numbers would lose digits of a large power.
-                return base._float_power(-s) if is_exact else (base.log2() * -s).exp2()
-
-            terms = [to_power(q + k) for k in range(_TERMS)]
-            power = to_power(last)
-            total = terms[0]
-            for term in terms[1:]:
-                total = total + term
-            total = total + power * last / (s - 1) + power * 0.5
-            factor = s * power / last
-            for j, number in enumerate(OVER_FACTORIALS, start=1):
-                total = total + factor * number
-                factor = factor * (s + (2 * j - 1)) * (s + 2 * j) / last.square()
-            return is_good.where(total, is_far.where(0.0, math.nan))
+            found = s._sum_of_powers(q.maximum(0.0), is_exact=is_exact)
+            # The terms from the integer above q on, and those below it, which are powers of
+            # negative numbers.
+            is_below = (q < 0) & s.eq(s.trunc()) & s.isfinite()
+            to_next = is_below.where(q.trunc() - q, 0.5)
+            nearer = s._sum_of_powers(to_next, is_exact=is_exact)
+            further = s._sum_of_powers(is_below.where(1 - q, 1.0), is_exact=is_exact)
+            is_even = s.eq((s * 0.5).trunc() * 2)
+            between = is_even.where(nearer - further, further - nearer)
+            below = s._sum_of_powers(1 - to_next, is_exact=is_exact) + between
+            return (q < 0).where(is_below.where(below, math.nan), found)
 
         made = left._wide_single(function)
         # A term of the sum is infinite where `other` is 0 or a negative integer.
         is_pole = (left > 1) & (right <= 0) & right.eq(right.trunc())
         return (left.eq(1) | is_pole).where(math.inf, made)
+
+    def _sum_of_powers(self, q: Self, *, is_exact: bool) -> Self:
+        """The sum of (q + k)^-s for a q that is not below 0, and NaN for s up to 1."""
+        is_far = (self > 1) & (q.eq(math.inf) | (self.eq(math.inf) & (q > 1)))
+        is_steep, is_one = self.eq(math.inf) & (q <= 1), q.eq(1)
+        is_good = (self > 1) & (q > 0) & ~is_far & ~is_steep
+        s, q = is_good.where(self, 2.0), is_good.where(q, 1.0)
+        last = q + _TERMS
+
+        def to_power(base: Self) -> Self:
+            # The logarithm of large numbers would lose digits of a large power.
+            return base._float_power(-s) if is_exact else (base.log2() * -s).exp2()
+
+        terms = [to_power(q + k) for k in range(_TERMS)]
+        power = to_power(last)
+        total = terms[0]
+        for term in terms[1:]:
+            total = total + term
+        total = total + power * last / (s - 1) + power * 0.5
+        factor = s * power / last
+        for j, number in enumerate(OVER_FACTORIALS, start=1):
+            total = total + factor * number
+            factor = factor * (s + (2 * j - 1)) * (s + 2 * j) / last.square()
+        found = is_good.where(total, is_far.where(0.0, math.nan))
+        # The first term alone counts to an infinite power.
+        return is_steep.where(is_one.where(1.0, math.inf), found)
 
     @templated
     @composed
@@ -399,7 +415,9 @@ class Transcendents(Special):
         def function(x: Self) -> Self:
             is_low = x <= 0
             mirrored = is_low.where(1 - x, x)
-            above = mirrored.const_like(n + 1.0).zeta(mirrored) * scale
+            order = mirrored.const_like(n + 1.0)
+            is_exact = x.dtype is dtypes.float64
+            above = order._sum_of_powers(mirrored, is_exact=is_exact) * scale
             # With psi the function: psi(x) = (-1)^n psi(1 - x) - pi * (order n of cot(pi x)).
             distance = x - x.round()
             angle = (is_low & distance.ne(0)).where(distance, 0.25) * math.pi

@@ -24,8 +24,8 @@ import weakref
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, TypeVar, cast
 
-from tilegrad.base.forgetful_tables import Bounded
 from tilegrad.base.origin import goes_by
+from tilegrad.base.recent import Bounded
 from tilegrad.base.references import ONE_ATTRIBUTE
 from tilegrad.ir.op import Ops
 from tilegrad.ir.shape_tracker import ShapeTracker

@@ -6,7 +6,7 @@ import itertools
 from typing import Any
 
 from tilegrad.base.dtype import DType
-from tilegrad.base.forgetful_tables import Bounded
+from tilegrad.base.recent import Bounded
 
 __all__ = ["kind_of", "known_kind", "next_number"]
 

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from types import MethodType
 from typing import Any
 
-from tilegrad.engine.run.memory import by_slot
+from tilegrad.engine.run.leaf_memory import by_slot
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp
 

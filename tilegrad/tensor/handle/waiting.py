@@ -22,7 +22,7 @@ from tilegrad.base.errors import TransformError
 from tilegrad.base.origin import Entry
 from tilegrad.engine.realize.launch_numbers import changing_bits
 from tilegrad.engine.realize.realize import exclusive, remember
-from tilegrad.engine.run import memory as store
+from tilegrad.engine.run import leaf_memory as store
 from tilegrad.engine.run.in_use import lines_of_others
 from tilegrad.ir.graph_templates import Template
 from tilegrad.ir.op import Ops
@@ -235,14 +235,15 @@ class Pool:
     `has_new` if some of them have no nodes; `losses` are the tensors whose gradient was asked for,
     `together` the calls that one run computes; `reads` counts those of values, `runs` what ran;
     `last` is the last call that had come before (`calls.recent_calls`), `since` and `after` the
-    first serials after the last two runs. Unless it `trains`, what requires a gradient has nodes:
-    assignments do not wait then, and make all.
+    first serials after the last two runs; `making` counts methods that make nodes now, one inside
+    the other, and `indices` are results of these that the host may compute at the next read. Unless
+    it `trains`, what requires a gradient has nodes: assignments do not wait then, and make all.
     """
 
     __slots__ = (
-        "__weakref__", "after", "computed", "count", "expander", "forget", "has_new", "is_full",
-        "last", "losses", "many", "next_pause", "patience", "pause", "reads", "runs", "since",
-        "thread", "together", "trains", "waiting",
+        "__weakref__", "after", "computed", "count", "expander", "forget", "has_new", "indices",
+        "is_full", "last", "losses", "making", "many", "next_pause", "patience", "pause", "reads",
+        "runs", "since", "thread", "together", "trains", "waiting",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -252,13 +253,14 @@ class Pool:
         self.forget = self.waiting.discard
         self.computed: list[Handle] = []
         self.losses = Some()
+        self.indices: list[weakref.ref[Any]] = []
         self.together: tuple[Call, ...] = ()
         # The number of these from which the dead among them are looked for.
         self.many = _MANY
         self.has_new = self.is_full = False
         # The thread that makes nodes of all results just now.
         self.expander: int | None = None
-        self.count = self.reads = self.runs = self.since = self.after = 0
+        self.count = self.reads = self.runs = self.since = self.after = self.making = 0
         self.last: Any = None
         self.patience = _PATIENCE
         self.pause, self.next_pause = 0, _PAUSE

@@ -56,6 +56,7 @@ from tilegrad.tensor.indexing.keys import (
     index_outside,
     is_one_index,
     with_tensors_for_lists,
+    without_masks,
     without_scalars,
 )  # fmt: skip
 from tilegrad.tensor.storage.checked import checked
@@ -119,7 +120,7 @@ class Indexing(Creation):
                     return self._rows_at(rows)
                 key = (entry,)
         if kind is tuple:
-            key = with_tensors_for_lists(self, key)
+            key = without_masks(self, with_tensors_for_lists(self, key))
         if self._are_checked(key):
             return self._picked_at(key)
         viewed, tensors = self._viewed(key)

@@ -15,7 +15,7 @@ from tilegrad.tensor.views.changing_picks import is_scalar
 __all__ = [
     "PLAIN_ENTRIES", "KnownIndex", "as_index", "as_number_or_bool", "as_slice", "axes_of",
     "bounds_of", "entries_of", "first_of_neighbours", "from_the_front", "has_tensor",
-    "index_outside", "is_one_index", "with_tensors_for_lists", "without_scalars",
+    "index_outside", "is_one_index", "with_tensors_for_lists", "without_masks", "without_scalars",
 ]  # fmt: skip
 
 PLAIN_ENTRIES = frozenset({int, slice, type(None), type(Ellipsis)})
@@ -137,6 +137,27 @@ def axes_of(entry: Any) -> int:
     if entry is None or entry is Ellipsis:
         return 0
     return entry.ndim if isinstance(entry, (Core, KnownIndex)) and entry.dtype is dtypes.bool else 1
+
+
+def without_masks(tensor: Any, key: tuple[Any, ...]) -> tuple[Any, ...]:
+    """The entries of `key`, where for each mask the positions of its true elements stand."""
+    if not any(map(_is_mask, key)):
+        return key
+    used = sum(map(axes_of, key))
+    made: list[Any] = []
+    axis = 0
+    for entry in key:
+        if _is_mask(entry) and used <= tensor.ndim:
+            tensor._check_mask(entry.shape, axis)
+            made += entry._true_columns()
+        else:
+            made.append(entry)
+        axis += tensor.ndim - used if entry is Ellipsis else axes_of(entry)
+    return tuple(made)
+
+
+def _is_mask(entry: Any) -> bool:
+    return isinstance(entry, Core) and entry.dtype is dtypes.bool and entry.ndim > 0
 
 
 def first_of_neighbours(axes: Sequence[int]) -> int:

@@ -113,7 +113,8 @@ class Selecting(Scatter):
         test = mask.cast(dtypes.bool).expand(shape).flatten()
         flat = self.expand(shape).flatten()
         if size is None:
-            return flat._rows(test._true_now())
+            picked: Self = flat[test]
+            return picked
         count = as_sizes("masked_select", (size,))[0][0]
         assert isinstance(count, int)
         if not count or not flat._has_elements():

@@ -13,8 +13,8 @@ from typing import Any, Self
 from tilegrad.base.dtype import DType, as_const, dtypes
 from tilegrad.base.dtype_promotion import sum_dtype, total_dtype
 from tilegrad.base.errors import IndexShapeError
-from tilegrad.base.forgetful_tables import Bounded
 from tilegrad.base.origin import composed
+from tilegrad.base.recent import Bounded
 from tilegrad.device.registry import Device
 from tilegrad.ir.args import Ties
 from tilegrad.ir.op import Ops

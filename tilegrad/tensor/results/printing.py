@@ -12,7 +12,7 @@ from typing import Any
 from tilegrad.base.errors import DTypeError
 from tilegrad.device.disk import is_file
 from tilegrad.engine.realize import realize as engine
-from tilegrad.engine.run.memory import buffer_of
+from tilegrad.engine.run.leaf_memory import buffer_of
 from tilegrad.engine.run.run import current_recording
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp

@@ -139,7 +139,7 @@ class Realized(Attention):
         ([1, 2], [5, 2])
         """
         if not self._has_elements():
-            return self
+            return self._gathered()
         copied = self._copied_indices()
         if copied is not None:
             return copied

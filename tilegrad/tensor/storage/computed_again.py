@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 
 from tilegrad.engine.realize.noted_writes import are_noted
 from tilegrad.engine.realize.realize import realized
-from tilegrad.engine.run.memory import is_overwritten
+from tilegrad.engine.run.leaf_memory import is_overwritten
 from tilegrad.grad.partial_writes import partly_written
 from tilegrad.grad.regions import unrecorded
 from tilegrad.ir.op import Ops

@@ -12,7 +12,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Collection, Iterable
 
-from tilegrad.engine.run.memory import is_of_value
+from tilegrad.engine.run.leaf_memory import is_of_value
 from tilegrad.tensor.handle.size_arguments import here
 from tilegrad.tensor.handle.waiting import Call, Input
 

@@ -16,7 +16,7 @@ from tilegrad.base.errors import DeviceError, IndexBoundsError, ShapeError
 from tilegrad.device.disk import FileBackend, is_file
 from tilegrad.device.registry import Device
 from tilegrad.engine.realize.realize import readers_of
-from tilegrad.engine.run import memory as store
+from tilegrad.engine.run import leaf_memory as store
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp
 from tilegrad.tensor.handle.core import Core, describe, live

@@ -2,6 +2,8 @@
 
 A graph's root is kept by its parts: the engine remembers the memory of a root for as long as the
 root lives, so memory that held its own root would never be given back.
+
+In a graph over memory, values that were computed are replaced by the memory that holds them.
 """
 
 from __future__ import annotations
@@ -10,12 +12,15 @@ import weakref
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from tilegrad.base.trace import counters
+from tilegrad.engine.realize.realize import same_write
 from tilegrad.ir.op import Ops
-from tilegrad.ir.uop import UOp
+from tilegrad.ir.uop import UOp, remade
+from tilegrad.ir.walks import unvisited
 from tilegrad.tensor.handle.living import ends
-from tilegrad.tensor.storage.over_memory import over_memory
+from tilegrad.tensor.storage.memory import WRITTEN
 
-__all__ = ["graphs", "replayed"]
+__all__ = ["graphs", "over_memory", "replayed"]
 
 _WRITES = frozenset({Ops.CONTIGUOUS, Ops.ASSIGN})
 
@@ -71,3 +76,26 @@ graphs = _Graphs()
 # Memory whose value a replay of a captured function computed from leaves that require a gradient:
 # there is no graph of it.
 replayed: weakref.WeakSet[UOp] = weakref.WeakSet()
+
+
+def over_memory(root: UOp, memory: Mapping[UOp, UOp]) -> UOp:
+    """`root.substitute(memory)`, where each value is [movement of] a BUFFER that holds its key."""
+    for node, stored in memory.items():
+        if stored.shape != node.shape or stored.dtype is not node.dtype:
+            return root.substitute(memory)
+    done = dict(memory)
+    now = done.__getitem__
+    for node in unvisited(root, done):
+        src = tuple(map(now, node.src))
+        if src == node.src:
+            done[node] = node
+            continue
+        # Over memory of the same shape it has the same shape, and is no constant.
+        key = node.op.serial, node.dtype, src, node.arg, node.arg.__class__
+        made = done[node] = remade(key, node.op, node.shape)
+        if node.stored is not None and node.op in WRITTEN:
+            same_write(made, node)
+        if node.origin and not made.origin:
+            made.origin = node.origin
+    counters.visits += len(done)
+    return done[root]

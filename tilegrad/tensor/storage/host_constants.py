@@ -18,7 +18,7 @@ from tilegrad.ir.uop import UOp
 from tilegrad.ir.walks import toposort
 from tilegrad.tensor.storage import host_memory
 
-__all__ = ["constant_elements"]
+__all__ = ["constant_elements", "is_filled"]
 
 # Nodes of a graph, and elements of a value on its way: what is larger is better told by a graph.
 _MOST_NODES, _MOST_ELEMENTS = 256, 1 << 20
@@ -46,6 +46,13 @@ def constant_elements(root: UOp) -> Any | None:
     if found is not None and found.size <= _MOST_KNOWN_ELEMENTS:
         _lately.put(root, found)
     return found
+
+
+def is_filled(node: UOp) -> bool:
+    """Whether all elements of a constant are one number."""
+    while node.src and node.op.is_movement and node.op is not Ops.PAD:
+        node = node.src[0]
+    return not node.src
 
 
 def _computed(root: UOp) -> Any | None:

@@ -147,6 +147,8 @@ class _Writer:
             text = self._moved(op, arg, sources[0], shape)
         elif op is Ops.REDUCE_AXIS:
             text = self._reduced(arg, sources[0])
+        elif op is Ops.PREFIX_AXIS:
+            text = self._accumulated(arg, sources[0])
         elif op is Ops.GATHER:
             table, rows = map(self._whole, sources)
             if arg:
@@ -198,6 +200,16 @@ class _Writer:
         kind = self.code.name(self.numpy.dtype(source.dtype.name))
         where = tuple(axes) if len(axes) != len(source.stands_for) else None
         return f"{self.code.name(reduce)}({self._whole(source)}, {where}, {kind}, None, True)"
+
+    def _accumulated(self, arg: Any, source: _Value) -> str:
+        op, axis = arg
+        accumulate = {Ops.ADD: self.numpy.add, Ops.MAX: self.numpy.maximum}.get(op)
+        # Kernels add floats up in another order.
+        if accumulate is None or not source.dtype.is_int:
+            raise NotOfHostError
+        kind = self.code.name(self.numpy.dtype(source.dtype.name))
+        function = self.code.name(accumulate.accumulate)
+        return f"{function}({self._whole(source)}, {axis}, {kind})"
 
     def _elementwise(
         self, at: int, op: Ops, dtype: DType, sources: list[_Value], shape: tuple[int, ...]

@@ -12,7 +12,7 @@ from typing import Any
 from tilegrad.base.config import config
 from tilegrad.base.recent import Recent
 from tilegrad.engine.realize import realize as engine
-from tilegrad.engine.run import memory as store
+from tilegrad.engine.run import leaf_memory as store
 from tilegrad.ir.graph_templates import Template, record
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp
@@ -23,7 +23,7 @@ from tilegrad.tensor.storage import host_runs
 from tilegrad.tensor.storage.host_evaluators import NotOfHostError
 from tilegrad.tensor.storage.memory import is_stored
 
-__all__ = ["computed_by_host", "computed_elements"]
+__all__ = ["computed_by_host", "computed_elements", "elements_of_graph"]
 
 # Nodes of a graph, and how often the host computes one.
 _MOST_NODES, _OFTEN = 256, 16
@@ -83,27 +83,54 @@ def computed_elements(tensor: Any) -> Any | None:
     """The few elements of a tensor that is not computed yet, where the host makes them in few
     steps; None else. Nothing is stored.
     """
-    if tensor._call is not None:
-        array = host_runs.evaluated(tensor, _MOST_BESIDE, is_beside=True)
-    else:
-        root = tensor._node
-        if not host_runs.may_compute():
-            return None
-        nodes = toposort([root], stop=is_stored)
-        if len(nodes) > _MOST_BESIDE:
-            return None
-        leaves = [node for node in nodes if is_stored(node)]
-        template = record([root], leaves)
-        try:
-            array = None if template is None else host_runs.made_of(template, leaves)
-        except (NotOfHostError, store.OverwrittenError):
-            return None
-    if array is None:
+    if tensor._call is None:
+        return elements_of_graph(tensor._node)
+    array = host_runs.evaluated(tensor, _MOST_BESIDE, is_beside=True)
+    return None if array is None else _whole(array, tensor.shape)
+
+
+def elements_of_graph(root: UOp) -> Any | None:
+    """As `computed_elements`, of a graph."""
+    if not host_runs.may_compute():
         return None
+    nodes = _few_below(root)
+    if nodes is None:
+        return None
+    leaves = [node for node in nodes if _is_there(node)]
+    template = record([root], leaves)
+    try:
+        array = None if template is None else host_runs.made_of(template, leaves)
+    except (NotOfHostError, store.OverwrittenError):
+        return None
+    return None if array is None else _whole(array, root.shape)
+
+
+def _whole(array: Any, shape: tuple[int, ...]) -> Any:
+    """An array in the shape to which its elements are broadcast."""
     import numpy
 
-    whole: Any = numpy.broadcast_to(array, tensor.shape)
-    return numpy.ascontiguousarray(whole) if tensor.shape else whole
+    whole: Any = numpy.broadcast_to(array, shape)
+    return numpy.ascontiguousarray(whole) if shape else whole
+
+
+def _few_below(root: UOp) -> list[UOp] | None:
+    """The nodes that lead to `root` from memory, sources first; None if these are many."""
+    seen = {root}
+    below = [root]
+    # The list grows while it is walked.
+    for node in below:
+        if not _is_there(node):
+            fresh = [each for each in node.src if each not in seen]
+            seen.update(fresh)
+            below += dict.fromkeys(fresh)
+            if len(below) > _MOST_BESIDE:
+                return None
+    return [*toposort([root], stop=_is_there)]
+
+
+def _is_there(node: UOp) -> bool:
+    """Whether the value is in memory, also if the graph that gave it is still known."""
+    return is_stored(node) or (node.stored is not None and engine.realized(node) is not None)
 
 
 def _is_state(node: UOp) -> bool:

@@ -9,14 +9,15 @@ from typing import Any, NamedTuple
 
 from tilegrad.base.dtype import DType
 from tilegrad.base.errors import TransformError
-from tilegrad.engine.run.memory import OverwrittenError, buffer_of
+from tilegrad.engine.realize import realize as engine
+from tilegrad.engine.run.leaf_memory import OverwrittenError, buffer_of
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp
 from tilegrad.runtime.buffer import Buffer
 from tilegrad.tensor.handle.waiting import Call
 from tilegrad.tensor.storage import host_memory
 
-__all__ = ["Known", "known", "known_elements", "note_uploaded"]
+__all__ = ["Known", "elements_below", "known", "known_elements", "note_uploaded"]
 
 # Elements that are looked at where they are known: of data that came from the host, and of other
 # memory.
@@ -180,15 +181,20 @@ def known_elements(tensor: Any) -> Any | None:
     an array of unsigned integers that have their bits; None where they are still to be computed.
     Nothing runs. The array may be a view of the memory, or of a part of it.
     """
+    call: Call | None = tensor._call
+    return elements_below(tensor._node if call is None else call)
+
+
+def elements_below(each: Call | UOp) -> Any | None:
+    """As `known_elements`, of a node or of a call."""
     import numpy
 
-    call: Call | None = tensor._call
-    if call is not None and call.value is not None:
-        below: Any = call.value.buffer
+    if isinstance(each, Call) and each.value is not None:
+        below: Any = each.value.buffer
         shape: tuple[int, ...] = (below.size,)
-        moves = [(op, arg) for op, arg, _ in call.moves]
+        moves = [(op, arg) for op, arg, _ in each.moves]
     else:
-        found = _down(tensor._node if call is None else call)
+        found = _down(each if isinstance(each, UOp) else _computed(each) or each)
         if found is None:
             return None
         below, steps, shape = found
@@ -213,6 +219,12 @@ def known_elements(tensor: Any) -> Any | None:
     for op, arg in moves:
         array = host_memory.moved(array, op, arg)
     return array
+
+
+def _computed(call: Call) -> UOp | None:
+    """[Movement of] the memory with the value of a call, if a run by nodes has computed it."""
+    node = call.node
+    return None if node is None or node.stored is None else engine.realized(node)
 
 
 def _most_of(buffer: Buffer) -> int:

@@ -23,7 +23,7 @@ from tilegrad.base.dtype import DType
 from tilegrad.base.errors import TransformError
 from tilegrad.device.registry import Device
 from tilegrad.engine.realize import realize as engine
-from tilegrad.engine.run.memory import OverwrittenError, buffer_of
+from tilegrad.engine.run.leaf_memory import OverwrittenError, buffer_of
 from tilegrad.engine.run.run import record_of_thread, timer_of_thread
 from tilegrad.ir.graph_templates import Template
 from tilegrad.ir.op import Ops
@@ -46,8 +46,8 @@ from tilegrad.tensor.storage.segment_take import give_back
 from tilegrad.tensor.storage.signatures import is_computed, waiting_calls
 
 __all__ = [
-    "constant_number", "elements_in", "elements_of", "evaluated", "is_in_memory", "made_of",
-    "may_compute", "quietly", "run_on_host", "stored_on_host",
+    "calls_below", "constant_number", "elements_in", "elements_of", "evaluated", "is_in_memory",
+    "made_of", "may_compute", "quietly", "run_on_host", "store_one", "stored_on_host",
 ]  # fmt: skip
 
 # With more results, calls or steps of templates, the host takes as long as a kernel that is new.
@@ -116,7 +116,7 @@ def evaluated(tensor: Any, most: int = _MOST_UNSTORED, *, is_beside: bool = Fals
         found = _of_leaves(call)
         if found is not None:
             return found
-        calls = _calls([call], most, is_unstored=True)
+        calls = calls_below([call], most, is_unstored=True)
         if calls is None:
             return None
         run = _Run()
@@ -213,7 +213,7 @@ def run_on_host(tensor: Any, asked: Call, alive: list[Call]) -> bool:
         return False
     if asked.template.is_view or not may_compute():
         return False
-    calls = _calls(alive, _MOST_STEPS)
+    calls = calls_below(alive, _MOST_STEPS)
     if calls is None:
         return False
     run = _Run()
@@ -222,6 +222,18 @@ def run_on_host(tensor: Any, asked: Call, alive: list[Call]) -> bool:
     except (NotOfHostError, OverwrittenError):
         return False
     return run.give(asked, calls, alive)
+
+
+def store_one(asked: Call, call: Call, calls: list[Call]) -> None:
+    """Compute `calls`, those below `call` and itself, for a run of the call `asked`, and give this
+    one memory; nothing happens where one of them is not for the host.
+    """
+    run = _Run()
+    try:
+        quietly(run.compute, sorted(calls, key=_by_time))
+    except (NotOfHostError, OverwrittenError):
+        return
+    run.give(asked, calls, [call])
 
 
 def _many(pool: Pool) -> list[Call]:
@@ -257,7 +269,7 @@ def may_compute() -> bool:
     return not transforms.depth and record_of_thread() is None and timer_of_thread() is None
 
 
-def _calls(alive: list[Call], most: int, *, is_unstored: bool = False) -> list[Call] | None:
+def calls_below(alive: list[Call], most: int, *, is_unstored: bool = False) -> list[Call] | None:
     """Calls and those below that wait; None if they have more than `most` steps, or have to do
     with gradients, or with assignments, whose values may be looked at if nothing is stored.
     """

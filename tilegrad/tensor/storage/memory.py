@@ -16,7 +16,7 @@ from tilegrad.base.references import ONE_ATTRIBUTE_AND_LOCAL
 from tilegrad.device.registry import Device
 from tilegrad.engine.realize import realize as engine
 from tilegrad.engine.run import group_memory
-from tilegrad.engine.run import memory as store
+from tilegrad.engine.run import leaf_memory as store
 from tilegrad.engine.run.run import record_of_thread
 from tilegrad.ir.op import Ops
 from tilegrad.ir.placement import Group, Placement

@@ -15,7 +15,7 @@ from tilegrad.engine.realize import realize as engine
 from tilegrad.engine.realize.bindings import Binding
 from tilegrad.engine.realize.launch_numbers import variable_name
 from tilegrad.engine.realize.request import Request
-from tilegrad.engine.run import memory as store
+from tilegrad.engine.run import leaf_memory as store
 from tilegrad.engine.run.run import ready_plan
 from tilegrad.grad.rules import NO_DERIVATIVE
 from tilegrad.ir.args import RandArg

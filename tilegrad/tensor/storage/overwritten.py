@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tilegrad.engine.realize import realize as engine
-from tilegrad.engine.run import memory as store
+from tilegrad.engine.run import leaf_memory as store
 from tilegrad.grad.regions import unrecorded
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp, toposort

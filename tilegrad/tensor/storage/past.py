@@ -14,12 +14,12 @@ import weakref
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from tilegrad.engine.run import memory as store
+from tilegrad.engine.run import leaf_memory as store
 from tilegrad.grad.rules import NO_DERIVATIVE
 from tilegrad.ir.op import Ops
 from tilegrad.ir.queries import base_of, below_reshapes
 from tilegrad.ir.uop import UOp
-from tilegrad.tensor.handle.waiting import Call, Input, Value
+from tilegrad.tensor.handle.waiting import Call, Input, Value, this_thread
 from tilegrad.tensor.storage.memory import is_stored
 
 __all__ = [
@@ -412,7 +412,18 @@ def is_in_others(node: UOp) -> bool:
     own = base_of(node)
     slot = own.arg.slot if own.op is Ops.BUFFER else None
     names = {id(each) for each in (node, below_reshapes(node), own)}
-    return _have([past for at, past in list(pasts.items()) if at != slot], names)
+    others = [past for at, past in list(pasts.items()) if at != slot]
+    return _have([*others, *_pasts_without_leaf()], names)
+
+
+def _pasts_without_leaf() -> Iterator[Past]:
+    """The pasts of results of runs of this thread that have no node yet."""
+    for reference in [*this_thread.pool.computed]:
+        tensor = reference()
+        call: Call | None = None if tensor is None else tensor._call
+        value = None if call is None else call.value
+        if value is not None and value.leaf is None and is_computed(value):
+            yield value.past
 
 
 def _have(several: Sequence[Past], wanted: Collection[int]) -> bool:

@@ -34,7 +34,7 @@ from tilegrad.tensor.handle.living import (
 from tilegrad.tensor.handle.size_arguments import NO_VARIABLES, Variables
 from tilegrad.tensor.handle.tracing import is_transforming
 from tilegrad.tensor.storage import past_of_graphs
-from tilegrad.tensor.storage.graphs import graphs
+from tilegrad.tensor.storage.graphs import graphs, over_memory
 from tilegrad.tensor.storage.memory import (
     WRITTEN,
     base_of,
@@ -43,7 +43,6 @@ from tilegrad.tensor.storage.memory import (
     owned,
     stored_below,
 )
-from tilegrad.tensor.storage.over_memory import over_memory
 from tilegrad.tensor.storage.overwritten import follow, note_past, old_value
 from tilegrad.tensor.storage.worth_keeping import (
     NEVER_MATERIALISED,

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from tilegrad.base.errors import InternalError
 from tilegrad.engine.realize import realize as engine
-from tilegrad.engine.run import memory as store
+from tilegrad.engine.run import leaf_memory as store
 from tilegrad.ir.op import Ops
 from tilegrad.tensor.handle.waiting import Call, Moves
 from tilegrad.tensor.storage.memory import base_of

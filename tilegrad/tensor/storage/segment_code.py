@@ -22,7 +22,7 @@ from math import prod
 from typing import Any
 
 from tilegrad.base.flat_code import FlatCode, row_of
-from tilegrad.engine.run import memory as store
+from tilegrad.engine.run import leaf_memory as store
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp
 from tilegrad.tensor.handle.waiting import Call, Input, Number

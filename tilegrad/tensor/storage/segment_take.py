@@ -1,5 +1,5 @@
 """The second half of the code that is written for a segment (`segment_code`): its run, and what
-each call has after it. The lines do what `segments._run_segment` and `segments._take` do by loops:
+each call has after it. The lines do what `segments._run_segment` and `take` do by loops:
 
     outputs = ready.run([b0.buffer if b0.__class__ is Value else buffer_of(b0)], k7)
     v0 = blank(Value); v0.buffer = outputs[0]; ...
@@ -18,8 +18,8 @@ from typing import Any
 from tilegrad.base.flat_code import FlatCode
 from tilegrad.device.registry import Device
 from tilegrad.engine.realize import realize as engine
-from tilegrad.engine.run import memory as store
-from tilegrad.engine.run.memory import VALUE_ERRORS
+from tilegrad.engine.run import leaf_memory as store
+from tilegrad.engine.run.leaf_memory import VALUE_ERRORS
 from tilegrad.engine.run.ready import NoRoomError
 from tilegrad.engine.run.run import ready_plan, record_of_thread, timer_of_thread
 from tilegrad.ir.op import Ops
@@ -35,14 +35,14 @@ from tilegrad.tensor.handle.waiting import (
     this_thread,
 )
 from tilegrad.tensor.storage import past, running
-from tilegrad.tensor.storage.ended_ways import end_way, waiting_on
+from tilegrad.tensor.storage.ended_ways import end_way, end_ways, waiting_on
 from tilegrad.tensor.storage.memory import needs_no_run
-from tilegrad.tensor.storage.noted_runs import Outcome, Segment
-from tilegrad.tensor.storage.signatures import WaitingCalls
+from tilegrad.tensor.storage.noted_runs import Computed, Outcome, Segment
+from tilegrad.tensor.storage.signatures import Base, WaitingCalls
 
 __all__ = [
     "copied", "give_back", "guards_of", "is_leaf", "is_plain", "stand_on_memory",
-    "stands_on_memory", "take_lines", "value_for",
+    "stands_on_memory", "take", "take_lines", "value_for",
 ]  # fmt: skip
 
 
@@ -230,6 +230,63 @@ def _end_write(writer: FlatCode, number: int) -> None:
     add(f"    each = {call}.handle()")
     add(f"    if each is not None and each._call is {call} and not each._requires_grad:")
     add(f"        stand_on_memory(each, {call}, {call}.value.node({call}.moves))")
+
+
+def take(
+    found: WaitingCalls,
+    bases: Sequence[Base],
+    tensor: Any,
+    asked: Call,
+    computed: Sequence[Computed],
+) -> None:
+    """Let calls have the memory that a run gave them."""
+    generation = found.generation + 1
+    calls = found.calls
+    waiting, done = asked.pool.waiting, asked.pool.computed
+    first_of: dict[Value, Any] = {}
+    noted: list[tuple[int, Value, past.Reached]] = []
+    for number, value, moves, reached, is_lasting in computed:
+        call = calls[number]
+        if reached is not None and not (call.requires_grad or call.is_write):
+            # Else its graph is alive, or it ends there.
+            noted.append((number, value, reached))
+        if not is_lasting:
+            continue
+        each: Any = call.handle()
+        is_its = each is not None and each._call is call
+        if is_its:
+            value = value_for(each, value, first_of)
+        call.value, call.moves, call.generation = value, moves, generation
+        if call.node is not None:
+            engine.remember(call.node, value.node(moves))
+        if is_its:
+            if call.handle in waiting:
+                waiting.discard(call.handle)
+                done.append(call.handle)
+    asked.pool.forget_dead()
+    if noted:
+        past.note_run(noted, found.leaves, bases, found.alive)
+    found.note_states()
+    for call in found.writes:
+        # No gradient goes on below what was assigned.
+        call.inputs = None
+        call.generation = 0
+        each = call.handle()
+        is_plain = each is not None and each._call is call and not each._requires_grad
+        if is_plain and call.node is not None and call.value is not None:
+            # The next write goes to the memory, which its node does not show.
+            stand_on_memory(each, call, call.value.node(call.moves))
+    if asked.value is None:
+        # A view of memory that is made again.
+        for number, value, moves, _, _ in computed:
+            if calls[number] is asked:
+                stand_on_memory(tensor, asked, value.node(moves))
+    if generation >= running.MOST_GENERATIONS:
+        for number, _, _, _, is_lasting in computed:
+            call = calls[number]
+            if is_lasting and not (call.requires_grad or call.is_write):
+                give_back(call)
+    end_ways(found.alive)
 
 
 def stand_on_memory(tensor: Any, call: Call, memory: UOp) -> None:

@@ -25,19 +25,21 @@ from typing import Any, TypeVar
 from tilegrad.base.config import config, current_config
 from tilegrad.base.recent import Recent
 from tilegrad.engine.realize import realize as engine
-from tilegrad.engine.run import memory as store
-from tilegrad.engine.run.memory import VALUE_ERRORS, is_of_value
+from tilegrad.engine.run import leaf_memory as store
+from tilegrad.engine.run.leaf_memory import VALUE_ERRORS, is_of_value
 from tilegrad.engine.run.ready import NoRoomError
 from tilegrad.engine.run.run import ready_plan, record_of_thread
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp
 from tilegrad.runtime.buffer import Buffer
+from tilegrad.tensor.handle.core import device_of
 from tilegrad.tensor.handle.tracing import transforms
 from tilegrad.tensor.handle.waiting import Call, Value, settle_alias, this_thread
 from tilegrad.tensor.storage import past, running
-from tilegrad.tensor.storage.ended_ways import end_ways
+from tilegrad.tensor.storage.block_runs import blocks_of, compute_blocks
 from tilegrad.tensor.storage.failed_runs import left_of, note_failure
 from tilegrad.tensor.storage.host_runs import run_on_host
+from tilegrad.tensor.storage.known_indices import settle_indices, without_indices
 from tilegrad.tensor.storage.memory import base_of
 from tilegrad.tensor.storage.noted_runs import (
     Computed,
@@ -51,10 +53,9 @@ from tilegrad.tensor.storage.segment_check import compare
 from tilegrad.tensor.storage.segment_code import Match, Values, written
 from tilegrad.tensor.storage.segment_take import (
     copied,
-    give_back,
     is_leaf,
     stand_on_memory,
-    value_for,
+    take,
 )
 from tilegrad.tensor.storage.signatures import (
     Base,
@@ -73,7 +74,7 @@ from tilegrad.tensor.storage.sized_segments import (
     sizes_before,
 )
 
-__all__ = ["may_run", "read", "settle"]
+__all__ = ["compute_together", "may_run", "read", "settle"]
 
 Compute = Callable[[Sequence[Any]], None]
 Taken = TypeVar("Taken")
@@ -89,12 +90,12 @@ _NEVER_AGAIN = -(1 << 62)
 _MOST_KINDS = 4
 # By structure, for leaves of all sizes.
 _sized: Recent[tuple[int, ...], list[SizedSegment]] = Recent(lambda: min(config.KEEP_KERNELS, 512))
-# By structure, the sizes that the leaves of the last run had that made nodes, and how often no
-# segment for all sizes was found.
-_sizes: Recent[tuple[int, ...], tuple[LeafSizes, int]] = Recent(
+# By structure, the sizes that the leaves of the last runs had that made nodes, up to a number, and
+# how often no segment for all sizes was found.
+_sizes: Recent[tuple[int, ...], tuple[tuple[LeafSizes, ...], int]] = Recent(
     lambda: min(config.KEEP_KERNELS, 1024)
 )
-_MOST_FAILURES = 4
+_MOST_FAILURES, _MOST_SIZES = 4, 8
 # By structure, the results that a run concerns: of equal calls over other results these are equal.
 _concerned: Recent[tuple[int, ...], tuple[int, ...]] = Recent(
     lambda: min(config.KEEP_KERNELS, 1024)
@@ -121,6 +122,33 @@ def settle(tensor: Any, compute: Compute) -> bool:
         if call.value is not None and tensor._call is call:
             stand_on_memory(tensor, call, call.value.node(call.moves))
     return True
+
+
+def compute_together(results: Sequence[Call]) -> bool:
+    """Compute results of calls that wait by a run of their own, whatever else waits; False, and
+    nothing has run, where their leaves have no signature. They are no views.
+    """
+    *others, asked = results
+    pool = asked.pool
+    before, pool.together = pool.together, tuple(others)
+    try:
+        with _exclusive:
+            alive = [*results]
+            if _run_written(alive, None, asked):
+                return True
+            found = WaitingCalls(alive, asked)
+            if _run_known(found, None, asked) or _run_sized(found, None, asked):
+                return True
+            below = described(found.leaves)
+            if below is None:
+                return False
+            segment = _run_plain(found, below, None, asked)
+            if segment is not None:
+                _note(found.key, segment)
+            return True
+    finally:
+        pool.together = before
+        pool.count = 0
 
 
 def read(
@@ -190,6 +218,10 @@ def _run_for(alive: list[Call], tensor: Any, call: Call, compute: Compute) -> No
         compute([tensor])
         pool.in_vain()
         return
+    if tensor._at_once:
+        if pool.indices:
+            settle_indices(pool)
+        alive = without_indices(alive, call)
     if _run_written(alive, tensor, call):
         pool.was_of_use()
         return
@@ -214,6 +246,9 @@ def _run_for(alive: list[Call], tensor: Any, call: Call, compute: Compute) -> No
         pool.was_of_use()
         return
     _tries.put(found.key, tries + 1)
+    if _compute_blocks(found, tensor):
+        _run_for(left_of(waiting_calls(pool), call), tensor, call, compute)
+        return
     below = described(found.leaves)
     if below is None:
         pool.expand()
@@ -233,6 +268,18 @@ def _run_for(alive: list[Call], tensor: Any, call: Call, compute: Compute) -> No
             if segment is not None:
                 _note(found.key, segment)
     pool.in_vain()
+
+
+def _compute_blocks(found: WaitingCalls, tensor: Any) -> bool:
+    """Compute what the steps of a loop leave to later ones, if the calls are such a loop, and do
+    not end in its gradients; whether that was to be done.
+    """
+    if any(call.is_loss for call in found.calls):
+        return False
+    blocks = blocks_of(found.by_time, device_of(tensor), has_gradients=False)
+    if blocks is None or all(each.value is not None for one in blocks for each in one.outputs):
+        return False
+    return compute_blocks(blocks, compute_together)
 
 
 def _note(key: tuple[int, ...], segment: Segment) -> None:
@@ -349,7 +396,7 @@ def _run_plain(found: WaitingCalls, below: Leaves, tensor: Any, asked: Call) -> 
                 value = copied(value)
             plain.calls[call].stored = None
         results.append((found.calls.index(call), value, moves, reached, is_lasting))
-    _take(found, below.bases, tensor, asked, results)
+    take(found, below.bases, tensor, asked, results)
     return segment
 
 
@@ -358,15 +405,16 @@ def _note_sizes(
 ) -> None:
     """Remember a segment for leaves of all sizes, if equal calls ran over leaves of other ones."""
     sizes = sizes_before(segment, found)
-    before, failures = _sizes.get(found.key) or (sizes, 0)
-    if before != sizes and failures < _MOST_FAILURES:
-        sized = sized_segment(segment, found, plain, asked, others, before)
+    before, failures = _sizes.get(found.key) or ((), 0)
+    others_before = [each for each in before if each != sizes]
+    if others_before and failures < _MOST_FAILURES:
+        sized = sized_segment(segment, found, plain, asked, others, others_before)
         failures += sized is None
         if sized is not None:
             known, kinds = _sized.get(found.key) or (), sized.segment.kinds
             rest = [each for each in known if each.segment.kinds != kinds]
             _sized.put(found.key, [sized, *rest[: _MOST_KINDS - 1]])
-    _sizes.put(found.key, (sizes, failures))
+    _sizes.put(found.key, ((*others_before[1 - _MOST_SIZES :], sizes), failures))
 
 
 def _run_segment(
@@ -420,66 +468,9 @@ def _run_segment(
         if value is None:
             value = values[source] = Value(outputs[source])
         engine.remember(copies[number], value.node())
-    _take(found, bases, tensor, asked, computed)
+    take(found, bases, tensor, asked, computed)
     return True
 
 
 def _value_of(base: Base) -> Value:
     return base if isinstance(base, Value) else Value(store.buffer_of(base), base)
-
-
-def _take(
-    found: WaitingCalls,
-    bases: Sequence[Base],
-    tensor: Any,
-    asked: Call,
-    computed: Sequence[Computed],
-) -> None:
-    """Let calls have the memory that a run gave them."""
-    generation = found.generation + 1
-    calls = found.calls
-    waiting, done = asked.pool.waiting, asked.pool.computed
-    first_of: dict[Value, Any] = {}
-    noted: list[tuple[int, Value, past.Reached]] = []
-    for number, value, moves, reached, is_lasting in computed:
-        call = calls[number]
-        if reached is not None and not (call.requires_grad or call.is_write):
-            # Else its graph is alive, or it ends there.
-            noted.append((number, value, reached))
-        if not is_lasting:
-            continue
-        each: Any = call.handle()
-        is_its = each is not None and each._call is call
-        if is_its:
-            value = value_for(each, value, first_of)
-        call.value, call.moves, call.generation = value, moves, generation
-        if call.node is not None:
-            engine.remember(call.node, value.node(moves))
-        if is_its:
-            if call.handle in waiting:
-                waiting.discard(call.handle)
-                done.append(call.handle)
-    asked.pool.forget_dead()
-    if noted:
-        past.note_run(noted, found.leaves, bases, found.alive)
-    found.note_states()
-    for call in found.writes:
-        # No gradient goes on below what was assigned.
-        call.inputs = None
-        call.generation = 0
-        each = call.handle()
-        is_plain = each is not None and each._call is call and not each._requires_grad
-        if is_plain and call.node is not None and call.value is not None:
-            # The next write goes to the memory, which its node does not show.
-            stand_on_memory(each, call, call.value.node(call.moves))
-    if asked.value is None:
-        # A view of memory that is made again.
-        for number, value, moves, _, _ in computed:
-            if calls[number] is asked:
-                stand_on_memory(tensor, asked, value.node(moves))
-    if generation >= running.MOST_GENERATIONS:
-        for number, _, _, _, is_lasting in computed:
-            call = calls[number]
-            if is_lasting and not (call.requires_grad or call.is_write):
-                give_back(call)
-    end_ways(found.alive)

@@ -140,7 +140,7 @@ def sized_segment(
     plain: PlainNodes,
     asked: Call,
     others: ResultsAlive,
-    before: LeafSizes,
+    before: Sequence[LeafSizes],
 ) -> SizedSegment | None:
     """The segment at all sizes, of leaves that had other sizes `before` when equal calls ran; None
     if what runs does not follow from those that differ.
@@ -153,7 +153,9 @@ def sized_segment(
         return None
     nodes = [*plain.leaves.values()]
     memory = sizes_before(segment, found).memory
-    growing = {at for at, (now, old) in enumerate(zip(memory, before.memory)) if now != old}
+    growing = {
+        at for at, now in enumerate(memory) if any(each.memory[at] != now for each in before)
+    }
     tried = kinds = None
     unknowns: list[list[Position]] = []
     for unknowns in _unknowns(found, before, memory):
@@ -230,30 +232,35 @@ def _size_at(leaf: Input, axis: int) -> int:
 
 
 def _unknowns(
-    found: WaitingCalls, before: LeafSizes, memory: Sequence[int]
+    found: WaitingCalls, before: Sequence[LeafSizes], memory: Sequence[int]
 ) -> Iterator[list[list[Position]]]:
     """The leaves and axes whose sizes are others than `before`, as unknowns: first, sizes that
-    changed by as much are one, which a tensor and what a `cat` has added to it are; then each size
-    is one of its own.
+    always changed by as much are one, which a tensor and what a `cat` has added to it are; then
+    each size is one of its own. Those that are equal by chance part as soon as they differ once.
     """
-    changed: dict[tuple[int, int], list[tuple[int, int]]] = {}
-    for number, (leaf, shape) in enumerate(zip(found.leaves, before.shapes, strict=True)):
-        if len(leaf.shape) != len(shape):
+    changed: dict[tuple[int, ...], list[tuple[int, int]]] = {}
+    for number, leaf in enumerate(found.leaves):
+        shapes = [each.shapes[number] for each in before]
+        if any(len(shape) != len(leaf.shape) for shape in shapes):
             return
-        if leaf.shape == shape and memory[number] != before.memory[number]:
-            # A slice that has one size, of memory that grows.
-            sizes = before.memory[number], memory[number]
-            changed.setdefault(sizes, []).append((number, MEMORY))
-        for axis, (now, old) in enumerate(zip(leaf.shape, shape)):
-            if now != old:
-                changed.setdefault((old, now), []).append((number, axis))
+        if all(shape == leaf.shape for shape in shapes):
+            # A slice that has one size, of memory that may grow.
+            sizes = *[each.memory[number] for each in before], memory[number]
+            if len({*sizes}) > 1:
+                changed.setdefault(sizes, []).append((number, MEMORY))
+        for axis, now in enumerate(leaf.shape):
+            sizes = *[shape[axis] for shape in shapes], now
+            if len({*sizes}) > 1:
+                changed.setdefault(sizes, []).append((number, axis))
     if not changed:
         return
-    joined: dict[int, list[Position]] = {}
-    least: dict[int, int] = {}
-    for (old, now), positions in sorted(changed.items()):
-        first = least.setdefault(now - old, now)
-        joined.setdefault(now - old, []).extend([(*each, now - first) for each in positions])
+    joined: dict[tuple[int, ...], list[Position]] = {}
+    least: dict[tuple[int, ...], int] = {}
+    for sizes, positions in sorted(changed.items()):
+        now = sizes[-1]
+        moved = tuple([now - old for old in sizes])
+        first = least.setdefault(moved, now)
+        joined.setdefault(moved, []).extend([(*each, now - first) for each in positions])
     yield [*joined.values()]
     if len(joined) < len(changed):
         yield [[(*each, 0) for each in positions] for positions in changed.values()]
@@ -424,6 +431,8 @@ def _request(found: WaitingCalls, nodes: Mapping[Call, UOp], asked: Call) -> Req
     request.want(todo)
     retained = ResultsAlive([nodes[each] for each in found.alive]).retained(request)
     request.want([node for node in retained if node not in todo])
+    # As those of a run (`engine.realize`).
+    request.roots.sort()
     return request
 
 

@@ -16,7 +16,7 @@ from tilegrad.base.config import current_config
 from tilegrad.base.dtype import DType, as_const
 from tilegrad.base.errors import TransformError
 from tilegrad.engine.realize import realize as engine
-from tilegrad.engine.run.memory import OverwrittenError, buffer_of
+from tilegrad.engine.run.leaf_memory import OverwrittenError, buffer_of
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp
 from tilegrad.runtime.buffer import Buffer

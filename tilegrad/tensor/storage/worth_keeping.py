@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from tilegrad.engine.realize.request import Request
-from tilegrad.engine.run import memory as store
+from tilegrad.engine.run import leaf_memory as store
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp
 from tilegrad.tensor.storage.memory import elements, is_stored, largest, version_of

@@ -19,7 +19,7 @@ from tilegrad.base.errors import InternalError
 from tilegrad.base.origin import Entry, call_site, composing
 from tilegrad.base.recent import Recent
 from tilegrad.device.disk import is_file
-from tilegrad.engine.run import memory as store
+from tilegrad.engine.run import leaf_memory as store
 from tilegrad.engine.run.run import record_of_thread
 from tilegrad.ir.args import CustomArg
 from tilegrad.ir.graph_templates import Template, record
@@ -57,9 +57,10 @@ from tilegrad.tensor.storage.signatures import is_computed, waiting_calls
 
 __all__ = [
     "are_waiting", "assignments_wait", "can_replace", "can_take_slice", "can_wait",
-    "can_wait_for_results", "can_wait_for_slice", "earlier_leaf", "is_memory_unknown",
-    "is_put_off", "is_result", "is_worth_a_copy", "postpones_calls", "put_off",
-    "realize_written", "run_with", "seen_by", "take", "take_memory", "take_over",
+    "can_wait_for_results", "can_wait_for_slice", "earlier_leaf", "is_expanded",
+    "is_memory_unknown", "is_ours", "is_put_off", "is_result", "is_worth_a_copy",
+    "postpones_calls", "put_off", "realize_written", "run_with", "seen_by", "take", "take_memory",
+    "take_over",
 ]  # fmt: skip
 
 # A larger tensor is written in place: its memory counts twice else, and Python's time does not.
@@ -91,7 +92,7 @@ def can_wait(tensor: Any, value: Any) -> bool:
         and tensor.shape == value.shape
         and tensor.dtype is value.dtype
         and 0 < elements(value.shape) * value.dtype.itemsize <= _MOST_BYTES
-        and _is_ours(value)
+        and is_ours(value)
         and tensor.device == value.device
         and _can_take(tensor, wants_grad=value._requires_grad)
     )
@@ -105,7 +106,7 @@ def can_wait_for_slice(tensor: Any, value: Any) -> bool:
         return False
     wants_grad = False
     if isinstance(value, Core):
-        if not _is_ours(value) or tensor.device != value.device:
+        if not is_ours(value) or tensor.device != value.device:
             return False
         wants_grad = bool(value._requires_grad)
     return _can_take(tensor, wants_grad=wants_grad)
@@ -139,7 +140,7 @@ def can_take_slice(tensor: Any, value: Any) -> bool:
         return False
     if not isinstance(value, Core):
         return True
-    return _is_ours(value) and tensor.device == value.device and not value._requires_grad
+    return is_ours(value) and tensor.device == value.device and not value._requires_grad
 
 
 def can_wait_for_results(tensors: Sequence[Any]) -> bool:
@@ -155,7 +156,7 @@ def can_wait_for_results(tensors: Sequence[Any]) -> bool:
     return all(_takes(tensor, pool, wants_grad=False) for tensor in tensors)
 
 
-def _is_ours(value: Any) -> bool:
+def is_ours(value: Any) -> bool:
     """Whether what a tensor is to take is no more than its graph, and no other thread's call."""
     call = value._call
     return not value._symbols and (call is None or call.pool is this_thread.pool)
@@ -279,7 +280,7 @@ def take_over(tensor: Any, value: Any) -> bool:
         return False
     if tensor._requires_grad and (tensor._is_leaf or not value._requires_grad):
         return False
-    if not (is_alone(tensor) and is_alone(value)) or _is_expanded(tensor):
+    if not (is_alone(tensor) and is_alone(value)) or is_expanded(tensor):
         return False
     for each in (tensor, value):
         if each._call is None and (is_stored(each._node) or is_written(each._node)):
@@ -290,7 +291,7 @@ def take_over(tensor: Any, value: Any) -> bool:
     return True
 
 
-def _is_expanded(tensor: Any) -> bool:
+def is_expanded(tensor: Any) -> bool:
     """Whether a tensor may be an expanded view, which is refused as a target."""
     if tensor._alias is None or tensor._alias[1] == 0:
         return False

@@ -18,10 +18,9 @@ from typing import Any, NamedTuple
 
 from tilegrad.base.config import current_config, gradients
 from tilegrad.base.dtype import dtypes
-from tilegrad.base.forgetful_tables import Bounded
 from tilegrad.base.origin import Entry, call_site, composing
-from tilegrad.base.recent import Recent
-from tilegrad.engine.realize.numbers_by_call import will_change
+from tilegrad.base.recent import Bounded, Recent
+from tilegrad.engine.realize.changing_numbers import will_change
 from tilegrad.ir.graph_templates import record
 from tilegrad.ir.op import Ops
 from tilegrad.tensor.calls.postponed import can_postpone, postponed

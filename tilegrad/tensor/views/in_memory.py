@@ -14,10 +14,10 @@ from typing import Any
 from tilegrad.base.config import current_config
 from tilegrad.base.dtype import DType
 from tilegrad.base.errors import TransformError
-from tilegrad.base.forgetful_tables import Bounded
 from tilegrad.base.origin import call_site, composing, users
+from tilegrad.base.recent import Bounded
 from tilegrad.engine.realize import realize as engine
-from tilegrad.engine.run import memory as store
+from tilegrad.engine.run import leaf_memory as store
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp
 from tilegrad.tensor.calls.postponed import alias, can_postpone

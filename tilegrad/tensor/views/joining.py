@@ -114,8 +114,9 @@ class Joining(Shrinking):
                 _joined(full[at : at + _GROUP], axis) for at in range(0, len(full), _GROUP)
             ]
             full = [group.contiguous() for group in groups]
-        whole: Self = _joined(full, axis)
-        return whole if len(full) > 1 else whole._copy_of(whole)
+        whole: Any = _joined(full, axis)
+        # The only one is copied in row-major order, as beside others.
+        return whole if len(full) > 1 else whole.clone()
 
     def _followed_by(self, other: Self, axis: int) -> Self:
         check_devices("cat", [self, other])

@@ -13,8 +13,8 @@ from types import CodeType, FrameType
 from typing import Any
 
 from tilegrad.base.config import current_config
-from tilegrad.base.forgetful_tables import Bounded
 from tilegrad.base.origin import call_site, composing, users
+from tilegrad.base.recent import Bounded
 from tilegrad.ir.op import Ops
 from tilegrad.tensor.calls.postponed import postponed
 from tilegrad.tensor.calls.recent_calls import RecentCall

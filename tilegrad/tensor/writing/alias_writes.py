@@ -28,8 +28,8 @@ _MEMORY = (Ops.BUFFER, Ops.ASSIGN, Ops.AFTER)
 class Write(NamedTuple):
     """A value that one alias of a storage is to take: how that one looks there (`found`), all
     aliases and how they look, the variables in the value and the position, whether the gradient of
-    each alias takes no notice of the write. `given` is the value with its graph; with `wants_grad`
-    aliases require a gradient from now on.
+    each alias takes no notice of the write, and whether it is `resumed` from before such a write.
+    `given` is the value with its graph; with `wants_grad` aliases require a gradient from now on.
     """
 
     found: Look
@@ -40,6 +40,7 @@ class Write(NamedTuple):
     unseen: Sequence[bool]
     given: UOp
     wants_grad: bool
+    resumed: Sequence[bool] = ()
 
 
 def plain_look(found: Look) -> Look:

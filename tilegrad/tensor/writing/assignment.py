@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any, Self
 
 from tilegrad.base.config import gradients
-from tilegrad.base.errors import DTypeError, ShapeError, TilegradError
+from tilegrad.base.errors import DTypeError, ShapeError
 from tilegrad.device.disk import is_file
 from tilegrad.engine.realize.realize import exclusive
 from tilegrad.grad.regions import unrecorded, without_outputs
@@ -45,6 +45,7 @@ from tilegrad.tensor.writing.alias_writes import (
     written_to,
 )
 from tilegrad.tensor.writing.at_once import become_memory, has_written
+from tilegrad.tensor.writing.recorded_writes import become_another, can_become_another
 from tilegrad.tensor.writing.slice_writes import take_slice
 from tilegrad.tensor.writing.undo import note
 
@@ -181,7 +182,7 @@ class Assignment(Algebra):
                 # The gradient may need what is there: the value is written to other memory.
                 own = None
         if not found.is_in_order:
-            self._refuse_partial(name, write)
+            write = write._replace(resumed=self._resumed(write))
             self._write_view(write, self._in_memory(write) if own is None else own)
         elif own is None:
             self._become_value(write)
@@ -198,24 +199,21 @@ class Assignment(Algebra):
                 if not (each._requires_grad or is_unseen):
                     each._requires_grad, each._is_leaf = True, False
 
-    def _refuse_partial(self, name: str, write: Write) -> None:
-        """Raise TilegradError where the gradient of the unwritten elements would be lost: it goes
-        to the alias's value before a write that gradients took no notice of.
+    def _resumed(self, write: Write) -> list[bool]:
+        """For each alias, whether the gradient of the elements that are not written goes on to its
+        value before this write, by a graph of its own: where an earlier write to one of them was
+        one that gradients took no notice of.
         """
-        for each, seen, is_unseen in zip(write.aliases, write.looks, write.unseen):
-            if is_unseen or not gradients.get() or not each._requires_grad or each._is_leaf:
-                continue
-            if times_detached(seen.moves) != times_detached(write.found.moves):
-                # Written through `data` or `detach()`: gradients take no notice of this one either.
-                continue
-            root = look(each).root if len(write.aliases) > 1 else each.uop
-            if root is not None and without_outputs(root) is not root:
-                raise TilegradError(
-                    f"{name}: a part of what was written to without gradients, now with them",
-                    tensor=describe(each.uop),
-                    line=here(),
-                    remedy="write to a clone() of it",
-                )
+        depth = times_detached(write.found.moves)
+        are_seen = [
+            bool(gradients.get() and each._requires_grad and not (each._is_leaf or is_unseen))
+            and times_detached(seen.moves) == depth
+            for each, seen, is_unseen in zip(write.aliases, write.looks, write.unseen)
+        ]
+        seeing = [each for each, is_seen in zip(write.aliases, are_seen) if is_seen]
+        roots = [look(each).root if len(write.aliases) > 1 else each.uop for each in seeing]
+        is_apart = any(root is not None and without_outputs(root) is not root for root in roots)
+        return are_seen if is_apart else []
 
     def _aliases(self) -> list[Self]:
         """The tensors alive that share this one's storage, itself among them."""
@@ -323,7 +321,10 @@ class Assignment(Algebra):
         every = depths_of_leaves(write.aliases, write.looks)
         of_leaves = every if is_partial else ()
         of_leaf = unrecorded(root, lambda gradient: gradient, None) if of_leaves else root
-        for each, seen, is_unseen in zip(write.aliases, write.looks, write.unseen):
+        resumed = write.resumed or [False] * len(write.aliases)
+        for each, seen, is_unseen, is_resumed in zip(
+            write.aliases, write.looks, write.unseen, resumed
+        ):
             note(each)
             previous = writes.earlier_leaf(each, each.uop)
             old = each.uop if each._requires_grad else None
@@ -335,6 +336,8 @@ class Assignment(Algebra):
                 show_with_gradient(each, seen, root, target)
             elif is_unseen:
                 show(each, seen, unrecorded(root, seen.over, old))
+            elif is_resumed:
+                show(each, seen, unrecorded(root, seen.over, written_to(write, seen, each.uop)))
             else:
                 show(each, seen, of_leaf if times_detached(seen.moves) in of_leaves else root)
             each._previous, each._is_shared = previous, False
@@ -412,9 +415,12 @@ class Assignment(Algebra):
             if writes.is_put_off(self):
                 # Else a loop of writes without reads is one graph.
                 self.realize()
+            # A template in which a constant is written to has one size.
+            become_memory(self)
+            is_recorded = can_become_another(self, value)
             made = self._written(key, value)
             with exclusive():
-                if writes.take_over(self, made):
+                if writes.take_over(self, made) or (is_recorded and become_another(self, made)):
                     return
                 if made is not self and writes.can_wait_for_slice(self, made):
                     writes.put_off(self, made)

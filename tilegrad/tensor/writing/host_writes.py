@@ -87,6 +87,9 @@ def _change(tensor: Any, write: Callable[[Any, Any], bool], given: Any) -> bool:
         # The tensor waits, or has a node.
         if not is_alone(tensor):
             return _change_by(tensor, write, given)
+        if writes.is_expanded(tensor):
+            # One element here is several there.
+            return False
         array = host_runs.elements_of(tensor)
         call = tensor._call
         if array is None and call is not None and call.is_write:

@@ -34,6 +34,7 @@ from tilegrad.tensor.storage import writes
 from tilegrad.tensor.views.changing_picks import is_read_by_prefixes
 from tilegrad.tensor.writing.at_once import become_memory
 from tilegrad.tensor.writing.memory_writes import write_to_memory
+from tilegrad.tensor.writing.recorded_writes import become_another, can_become_another
 
 __all__ = ["take_slice"]
 
@@ -41,6 +42,8 @@ __all__ = ["take_slice"]
 _MOST_SLICES = 4
 # Assignments over one another that may wait: each copies all of the tensor in their graph.
 _MOST_WAITING = 8
+# Those that gradients flow through, which are results and not computed one by one.
+_MOST_RECORDED = 64
 # Smaller numbers are floats of any kind.
 _PLAIN = 1e30
 # 0 and 1 shape code, so positions are counted from a number that does not.
@@ -91,11 +94,14 @@ def take_slice(tensor: Any, key: Any, value: Any) -> bool:
     found = _slice_of(key, tensor.shape)
     if found is None:
         return False
+    if can_become_another(tensor, value):
+        given = _given(tensor, value, found.shape)
+        return given is not None and _take_recorded(tensor, found, given)
     if _is_for_the_host(tensor, found) and write_to_memory(tensor, key, value, found.shape):
         return True
     become_memory(tensor)
     is_result = writes.is_result(tensor)
-    if is_result and _is_deep(tensor._call):
+    if is_result and _is_deep(tensor._call, _MOST_WAITING):
         tensor.realize()
         is_result = False
     can_take = writes.can_take_slice if is_result else writes.can_wait_for_slice
@@ -123,6 +129,24 @@ def take_slice(tensor: Any, key: Any, value: Any) -> bool:
     return True
 
 
+def _take_recorded(tensor: Any, found: _Slice, given: _Given) -> bool:
+    """Let `tensor` be the result of a write that a gradient flows through."""
+    call = tensor._call
+    if call is not None and call.value is not None and not call.requires_grad:
+        # Gradients end at this memory, and its tensor is another one from now on.
+        call = call.of_memory()
+    if not _is_of_few(tensor, found.axes, given.shape) or _is_deep(call, _MOST_RECORDED):
+        return False
+    constant = tensor._node if call is None and tensor._node.is_constant else None
+    inputs: list[Input] = [] if constant is not None else [call or tensor._node]
+    inputs += [] if given.input is None else [given.input]
+    inputs += [Number(at + _FIRST, dtypes.int32, at + _FIRST) for at in found.positions]
+    entry = composing.entry or call_site()
+    kind = _kind(tensor, found.axes, given, constant, requires_grad=True)
+    made = postponed(this_thread.pool, kind, tensor, tuple(inputs), entry, None)
+    return become_another(tensor, made)
+
+
 def _is_for_the_host(tensor: Any, found: _Slice) -> bool:
     """Whether a slice is better written at once, in place: a waiting write copies the whole tensor,
     which is large here or read up to another length in each step.
@@ -132,9 +156,9 @@ def _is_for_the_host(tensor: Any, found: _Slice) -> bool:
     return bool(tensor._at_once) or not _is_of_few(tensor, found, ())
 
 
-def _is_deep(call: Any) -> bool:
+def _is_deep(call: Any, most: int) -> bool:
     """Whether a call that waits is a slice's over as many others as may wait."""
-    for _ in range(_MOST_WAITING):
+    for _ in range(most):
         if call.__class__ is not Call or call.value is not None or not call.inputs:
             return False
         steps = call.template.steps
@@ -145,15 +169,24 @@ def _is_deep(call: Any) -> bool:
     return True
 
 
-def _kind(tensor: Any, axes: _Axes, given: _Given) -> WaitingKind:
-    """As `_template`, of a tensor that is in no memory yet: what the call is that makes it."""
-    key = _key(tensor, axes, given)
+def _kind(
+    tensor: Any,
+    axes: _Axes,
+    given: _Given,
+    constant: UOp | None = None,
+    *,
+    requires_grad: bool | None = None,
+) -> WaitingKind:
+    """As `_template`, of a tensor that is in no memory yet: what the call is that makes it. A
+    `constant` is no input.
+    """
+    key = *_key(tensor, axes, given), constant, requires_grad
     found = _kinds.get(key)
     if found is None:
-        made, inputs = _graph(tensor, axes, given)
+        made, inputs = _graph(tensor, axes, given, constant)
         template = record([made], inputs)
         assert template is not None
-        result = Result(template.results[0], None, None, None, tensor.shape, tensor.dtype)
+        result = Result(template.results[0], requires_grad, None, None, tensor.shape, tensor.dtype)
         found = _kinds.put(key, WaitingKind(template, result, next_number()))
     return found
 
@@ -252,10 +285,14 @@ def _template(tensor: Any, axes: _Axes, given: _Given) -> tuple[int, Template]:
     return _templates.put(key, (next_number(), template))
 
 
-def _graph(tensor: Any, axes: _Axes, given: _Given) -> tuple[UOp, list[UOp]]:
-    """`tensor` with a slice of another value, and its inputs, all of them stand-ins."""
+def _graph(
+    tensor: Any, axes: _Axes, given: _Given, constant: UOp | None = None
+) -> tuple[UOp, list[UOp]]:
+    """`tensor`, which may be a `constant`, with a slice of another value, and its inputs, all of
+    them stand-ins.
+    """
     is_constant = given.input is None
-    old = _stand_in("old", tensor.dtype, tensor.shape)
+    old = _stand_in("old", tensor.dtype, tensor.shape) if constant is None else constant
     if is_constant:
         value = UOp.const(tensor.dtype, given.constant)
     else:
@@ -267,7 +304,8 @@ def _graph(tensor: Any, axes: _Axes, given: _Given) -> tuple[UOp, list[UOp]]:
         made = _replaced(tensor._of(old, tensor.device), axes, value, positions)
     finally:
         this_thread.stand_ins = outer
-    return made, [old, *([] if is_constant else [value]), *positions]
+    own = [old] if constant is None else []
+    return made, [*own, *([] if is_constant else [value]), *positions]
 
 
 def _replaced(old: Any, axes: _Axes, value: UOp, positions: Sequence[UOp]) -> UOp:

@@ -9,6 +9,7 @@ from tilegrad.torch.absent_hints import refusing
 from tilegrad.torch.complex import Complex
 from tilegrad.torch.complex_families import linear as linear_in
 from tilegrad.torch.complex_families import real_or
+from tilegrad.torch.nn.attention_function import multi_head_attention_forward
 from tilegrad.torch.nn.forwarding import asked_by_rows, forwarded, in_place, of_some_axis
 
 if TYPE_CHECKING:
@@ -154,7 +155,8 @@ __all__ = [
     "l1_loss", "layer_norm", "leaky_relu", "leaky_relu_", "linear", "local_response_norm",
     "log_softmax", "logsigmoid", "lp_pool1d", "lp_pool2d", "lp_pool3d", "margin_ranking_loss",
     "max_pool1d", "max_pool2d", "max_pool3d", "max_unpool1d", "max_unpool2d", "max_unpool3d",
-    "mish", "mse_loss", "multi_margin_loss", "multilabel_margin_loss",
+    "mish", "mse_loss", "multi_head_attention_forward", "multi_margin_loss",
+    "multilabel_margin_loss",
     "multilabel_soft_margin_loss", "nll_loss", "normalize", "one_hot", "pad",
     "pairwise_distance", "pdist", "pixel_shuffle", "pixel_unshuffle", "poisson_nll_loss",
     "prelu", "relu", "relu6", "relu_", "rms_norm", "rrelu", "rrelu_",

@@ -1,0 +1,174 @@
+"""Plans of programs that generate texts: three for the first text, one at most for each further
+length. Words are compared with those that NumPy finds in float64.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tilegrad.torch as torch
+from tests.engine.test_price import in_a_process
+from tilegrad import Context
+from tilegrad.base.trace import counters
+
+_random = np.random.default_rng(23)
+_WORDS, _SIZE, _NEW = 17, 8, 10
+_TABLE = _random.normal(size=(_WORDS, _SIZE)).astype(np.float32)
+_PLACES = _random.normal(size=(64, _SIZE)).astype(np.float32)
+_LAYERS = [_random.normal(size=(_SIZE, 3 * _SIZE)).astype(np.float32) * 0.5 for _ in range(2)]
+_LENGTHS = (6, 9, 7, 11, 8, 5)
+
+
+def _prompt(length: int) -> list[int]:
+    return [(5 * at * at + at + length) % _WORDS for at in range(length)]
+
+
+def _expected(length: int) -> list[int]:
+    """The words that follow a prompt, each computed from all before it."""
+    words = _prompt(length)
+    for _ in range(_NEW):
+        x = _TABLE[words].astype(np.float64) + _PLACES[: len(words)]
+        for layer in _LAYERS:
+            q, k, v = np.split(x @ layer.astype(np.float64), 3, axis=-1)
+            scores = q @ k.T * 0.3
+            scores[np.triu_indices(len(words), 1)] = -np.inf
+            weights = np.exp(scores - scores.max(-1, keepdims=True))
+            x = x + np.tanh(weights / weights.sum(-1, keepdims=True) @ v)
+        words.append(int((x[-1] @ _TABLE.T).argmax()))
+    return words
+
+
+class _Network:
+    """Layers with keys and values of (batch, heads, length, size), as most programs have them."""
+
+    def __init__(self) -> None:
+        self.table, self.places = torch.tensor(_TABLE), torch.tensor(_PLACES)
+        self.layers = [torch.tensor(each) for each in _LAYERS]
+
+    def __call__(self, words: Any, places: Any, caches: list[Any]) -> Any:
+        x = self.table[words] + self.places[places]
+        length = words.shape[1]
+        for number, layer in enumerate(self.layers):
+            q, k, v = ((each[:, None]) for each in (x @ layer).split(_SIZE, dim=-1))
+            k, v = (each.reshape(1, length, 1, _SIZE).transpose(1, 2) for each in (k, v))
+            before = caches[number]
+            k, v = (torch.cat([old, new], dim=-2) for old, new in zip(before, (k, v)))
+            caches[number] = k, v
+            scores = q @ k.transpose(-1, -2) * 0.3
+            if length > 1:
+                ones = torch.ones(length, length, dtype=torch.bool)
+                scores = scores.masked_fill(torch.triu(ones, 1), float("-inf"))
+            x = x + torch.tanh(torch.softmax(scores, -1) @ v)[:, 0]
+        return x[:, -1] @ self.table.T
+
+
+def _as_a_library(network: _Network, length: int) -> list[int]:
+    """A text as `transformers` makes it: a mask and positions that go on from step to step, a flag
+    that is read, and caches that begin empty.
+    """
+    words = torch.tensor([_prompt(length)])
+    mask = torch.ones(words.shape, dtype=torch.long)
+    position = torch.ones_like(words[0, :], dtype=torch.long).cumsum(0) - 1
+    going = torch.ones(1, dtype=torch.long)
+    caches: list[Any] = [(torch.tensor([]), torch.tensor([])) for _ in _LAYERS]
+    for step in range(_NEW):
+        places = mask.cumsum(-1) - 1
+        places.masked_fill_(mask == 0, 1)
+        now = words[:, position].clone() if step else words
+        places = places[:, -now.shape[1] :].clone()
+        best = network(now, places, caches).argmax(-1)
+        best = best * going + 3 * (1 - going)
+        words = torch.cat([words, best[:, None]], dim=-1)
+        mask = torch.cat([mask, mask.new_ones((1, 1))], dim=-1)
+        position = position[-1:] + 1
+        going = going & ~torch.isin(words[:, -1], torch.tensor([99]))
+        assert not bool(going.max() == 0)
+    found: list[int] = words[0].tolist()
+    return found
+
+
+def _by_hand(network: _Network, length: int) -> list[int]:
+    """A text with positions from `arange`, a list of caches, and words that the host knows."""
+    words = _prompt(length)
+    caches: list[Any] = [(torch.tensor([]), torch.tensor([])) for _ in _LAYERS]
+    now, at = torch.tensor([words]), 0
+    for _ in range(_NEW):
+        end = at + now.shape[1]
+        best = int(network(now, torch.arange(at, end), caches).argmax())
+        words.append(best)
+        now, at = torch.tensor([[best]]), end
+    return words
+
+
+def _plans_of(text: Any) -> list[tuple[bool, int]]:
+    """For each length whether the words are right, and how many plans were made."""
+    network, found = _Network(), []
+    with torch.no_grad():
+        for length in _LENGTHS:
+            before = counters.schedules
+            words = text(network, length)
+            found.append((words == _expected(length), counters.schedules - before))
+    return found
+
+
+def texts_of_a_library() -> list[tuple[bool, int]]:
+    return _plans_of(_as_a_library)
+
+
+def texts_by_hand() -> list[tuple[bool, int]]:
+    return _plans_of(_by_hand)
+
+
+@pytest.mark.row("M4.1")
+@pytest.mark.parametrize("texts", [texts_of_a_library, texts_by_hand])
+def test_a_text_plans_its_prompt_and_a_step(texts: Any) -> None:
+    """The first text plans its prompt, a step at one length and a step at all; the next lengths a
+    prompt at all, and what the program sets up when constants become memory.
+    """
+    found = in_a_process(texts)
+    assert all(is_right for is_right, _ in found)
+    plans = [count for _, count in found]
+    assert plans[0] <= 3
+    assert max(plans[1:]) <= 1
+
+
+@pytest.mark.parametrize("start", [[5], [3, 7, 11]])
+def test_positions_that_go_on_are_memory_after_a_read(start: list[int]) -> None:
+    """They are computed by the host, and have the values and the views of any tensor."""
+    with Context(TEMPLATES=1, SEGMENTS=1):
+        total, wanted = torch.zeros(3), np.zeros(3)
+        position, expected = torch.tensor(start), np.array(start)
+        for _ in range(6):
+            position, expected = position[-1:] * 2 + 1, expected[-1:] * 2 + 1
+            counted, also = position.cumsum(0), expected.cumsum(0)
+            view = counted[:1]
+            counted += 3
+            also += 3
+            total = torch.sin(total + position)
+            wanted = np.sin(wanted + expected)
+            np.testing.assert_allclose(total.sum().item(), wanted.sum(), rtol=1e-3, atol=1e-4)
+            np.testing.assert_array_equal(position.numpy(), expected)
+            np.testing.assert_array_equal(view.numpy(), also[:1])
+            np.testing.assert_array_equal(counted.numpy(), also)
+
+
+def test_a_joined_tensor_is_a_copy_in_its_own_order() -> None:
+    values = np.arange(6, dtype=np.float32).reshape(2, 3)
+    x = torch.tensor(values)
+    joined = torch.cat([torch.tensor([]), x.T], dim=0)
+    x += 1
+    joined[0, 0] = 9
+    np.testing.assert_array_equal(x.numpy(), values + 1)
+    expected = values.T.copy()
+    expected[0, 0] = 9
+    np.testing.assert_array_equal(joined.numpy(), expected)
+    assert joined.is_contiguous()
+
+
+@pytest.mark.parametrize("sequence", [[1, 2], (3,), "ab", b"x"])
+def test_an_integer_repeats_a_sequence(sequence: Any) -> None:
+    for times in (torch.tensor(3), torch.tensor([2]), torch.ones(4).sum().long()):
+        assert sequence * times == sequence * int(times)

@@ -1,0 +1,1 @@
+"""Properties of a kernel that no Opt changes: accesses, footprints, names."""

@@ -1,0 +1,1 @@
+"""The estimate of a kernel's time, and why it has its shape."""

@@ -1,0 +1,1 @@
+"""Search of better Opts by measuring."""
