@@ -1,8 +1,8 @@
 """What two revisions make of the same programs: kernels, Opts, text, bytes and estimates.
 
-    python bench/kernels.py REV                 this tree beside a revision
-    python bench/kernels.py REV 'conv|softmax'  the rows that match
-    python bench/kernels.py --keep FILE         the kernels of this tree, for a later `--with FILE`
+    python bench/kernels.py REV                         this tree beside a revision
+    python bench/kernels.py REV --rows 'conv|softmax'   the rows that match
+    python bench/kernels.py --keep FILE                 the kernels of this tree, for `--with FILE`
 
 The programs are the rows of the benchmark (rows.py), networks among them. Each row is planned,
 shaped, lowered and rendered as for the CPU of this machine (TILEGRAD_CPU_TARGET names another) in a

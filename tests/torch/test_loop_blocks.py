@@ -15,7 +15,7 @@ import pytest
 from tilegrad import Context, torch
 from tilegrad.base.trace import counters
 from tilegrad.tensor.calls import gradients
-from tilegrad.tensor.handle.waiting import Call
+from tilegrad.tensor.handle.waiting import Call, this_thread
 from tilegrad.tensor.storage import block_runs
 from tilegrad.tensor.storage.loop_blocks import loop_of
 
@@ -24,7 +24,9 @@ HIDDEN, INPUTS, BATCH = 6, 5, 3
 
 @pytest.fixture(autouse=True)
 def no_lengths() -> Iterator[None]:
-    """No loop came before, as in another test."""
+    """No loop came before, as in another test, nor calls in vain, which would wait no more."""
+    this_thread.pool.end()
+    this_thread.pool.was_of_use()
     for table in (block_runs._lengths, gradients._known, gradients._long):
         table.clear()
     yield
