@@ -90,7 +90,7 @@ def test_other_blocks_stay_alone(
 
 
 def test_long_sums_stay_alone() -> None:
-    """Lanes add them up in registers, of which pairs need so many that one block is resident."""
+    """Lanes add them up in registers; pairs need more, and only one block would be resident."""
     found = program(product(4096, 4096, 16384), None, TARGET)
     assert units(found) == {"tcgen05.m128n128k16.float16"}
 

@@ -80,8 +80,8 @@ def product(
 def test_large_products_have_the_largest_unit(dtype: DType) -> None:
     found = program(product(4096, 4096, 4096, dtype=dtype), None, TARGET)
     assert units(found) == {f"tcgen05.m256n256k16.{dtype.name}"}
-    # One lane copies the tiles; 256 rows share a tile of the right operand, of which each of two
-    # blocks copies a half.
+    # One lane copies the tiles; 256 rows share a tile of the right operand, and each of two blocks
+    # copies half of it.
     assert not any(node.op is Ops.COPY_ASYNC for node in found)
     assert sum(node.op is Ops.DEFINE_ACC for node in found) == 2
     assert {node.arg for node in found if node.op is Ops.ARRIVE} == {(256 + 128) * 128}

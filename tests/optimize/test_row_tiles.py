@@ -67,7 +67,7 @@ def test_rows_across_memory_are_lanes_and_no_rows_beside_each_other() -> None:
 
 
 def test_padding_is_not_read_lane_by_lane() -> None:
-    """Without masks only rows of whole vectors are tiled, or of so many that the last is peeled."""
+    """Without masks rows are tiled that are whole vectors, or long enough to peel the last one."""
     for columns, is_tiled in ((96, True), (50, True), (7, False)):
         ast = kernel_of(Tensor.empty(640, columns).softmax(1))
         reductions = [node for node in ast.toposort() if node.op is Ops.REDUCE]
