@@ -82,6 +82,26 @@ def test_within_other_transforms() -> None:
         jvp(loss, (x,), (x,))
 
 
+@pytest.mark.parametrize("shape", [(3,), (1, 3), (2, 1), (1, 1)])
+def test_a_gradient_of_the_broadcast_shape_is_summed_to_the_argument(shape: Any) -> None:
+    class Scaled(Function):
+        @staticmethod
+        def forward(ctx: Any, x: Tensor, scale: Tensor) -> Tensor:
+            ctx.save_for_backward(x, scale)
+            return x * scale
+
+        @staticmethod
+        def backward(ctx: Any, gradient: Tensor) -> Any:
+            x, scale = ctx.saved_tensors
+            return gradient * scale, gradient * x
+
+    scale = Tensor(np.full(shape, 0.5, np.float32), requires_grad=True)
+    Scaled.apply(Tensor(X), scale).sum().backward()
+    axes = tuple(axis for axis in range(-2, 0) if -axis > len(shape) or shape[axis] == 1)
+    assert scale.grad is not None
+    np.testing.assert_allclose(scale.grad.numpy(), X.sum(axes).reshape(shape), rtol=1e-6)
+
+
 def test_what_is_refused() -> None:
     class Short(Half):
         @staticmethod

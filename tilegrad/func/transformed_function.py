@@ -75,10 +75,11 @@ class Function:
     `backward` runs when `apply` does, on tensors that stand for the gradients: it makes a graph,
     and must not look at values. That graph can be differentiated, too.
 
-    Shape: a gradient has the shape of its argument; outputs have any shape.
+    Shape: a gradient has the shape of its argument, or one that this broadcasts to; outputs have any
+    shape.
 
     Raises ConfigError for a class without `forward` or `backward`; DTypeError or ShapeError unless
-    `backward` gives a tensor of the argument's shape, or None, for each argument.
+    `backward` gives None or a tensor for each argument, of its shape or one that it broadcasts to.
 
     >>> from tilegrad import Tensor
     >>> from tilegrad.func import Function
@@ -319,7 +320,9 @@ class _Rule:
         return gradients
 
     def _fitting(self, number: int, shape: tuple[Any, ...], dtype: DType, gradient: Any) -> Any:
-        """A gradient in the shape and dtype of its argument."""
+        """A gradient in the shape and dtype of its argument, summed over what broadcasting the
+        argument repeated.
+        """
         if not isinstance(gradient, Tensor):
             raise DTypeError(
                 f"{self._name}: backward gave {article(type(gradient).__name__)} for argument "
@@ -330,13 +333,23 @@ class _Rule:
         if gradient.ndim == 0 and shape:
             gradient = gradient.expand(shape)
         if not same_shape(gradient.shape, shape):
-            raise ShapeError(
-                f"{self._name}: backward gave {show_shape(gradient.shape)} for argument {number} "
-                f"of shape {show_shape(shape)}",
-                rule="the gradient of an argument has its shape",
-                line=here(),
-            )
+            if not _broadcasts(shape, gradient.shape):
+                raise ShapeError(
+                    f"{self._name}: backward gave {show_shape(gradient.shape)} for argument "
+                    f"{number} of shape {show_shape(shape)}",
+                    rule="the gradient of an argument has its shape, or one that it broadcasts to",
+                    line=here(),
+                )
+            gradient = gradient.sum_to_size(shape)
         if gradient.dtype is dtype:
             return gradient
         node = cast_node(gradient.uop, dtype)
         return gradient._of(node, gradient.device, gradient._variables, gradient._requires_grad)
+
+
+def _broadcasts(shape: tuple[Any, ...], to: tuple[Any, ...]) -> bool:
+    """Whether a shape broadcasts to another one of as many dimensions or more."""
+    offset = len(to) - len(shape)
+    return offset >= 0 and all(
+        size == 1 or same_shape((size,), (wanted,)) for size, wanted in zip(shape, to[offset:])
+    )
