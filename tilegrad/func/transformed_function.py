@@ -75,8 +75,7 @@ class Function:
     `backward` runs when `apply` does, on tensors that stand for the gradients: it makes a graph,
     and must not look at values. That graph can be differentiated, too.
 
-    Shape: a gradient has the shape of its argument, or one that this broadcasts to; outputs have any
-    shape.
+    Shape: a gradient has the shape of its argument, or one that it broadcasts to; outputs have any.
 
     Raises ConfigError for a class without `forward` or `backward`; DTypeError or ShapeError unless
     `backward` gives None or a tensor for each argument, of its shape or one that it broadcasts to.
