@@ -61,10 +61,13 @@ Values = Callable[[Sequence[Input]], dict[str, int] | None]
 class _Memory:
     """The memory of a leaf that is a node, and that is mostly the node of the run before."""
 
-    __slots__ = ("_base", "_kind", "_leaf", "_stored")
+    __slots__ = ("_base", "_is_fixed", "_kind", "_leaf", "_stored")
 
     def __init__(self, kind: LeafKind):
         self._kind = kind
+        # Whether the node decides the memory alone: it gives no offset and asks for no copy.
+        steps = kind.steps or ()
+        self._is_fixed = not kind.offsets and all(op is not Ops.COPY for op, _, _ in steps)
         # Weak references: to the leaf, what is stored of it, and the memory.
         self._leaf: Any = None
         self._stored: Any = None
@@ -81,7 +84,7 @@ class _Memory:
         if node.__class__ is not UOp:
             return None
         base = base_below(node, self._kind, copies, values)
-        if base is not None and not self._kind.steps and node is leaf:
+        if base is not None and self._is_fixed and node is leaf:
             stored = leaf.stored
             self._leaf, self._base = weakref.ref(leaf), weakref.ref(base)
             self._stored = None if stored is None else weakref.ref(stored)
