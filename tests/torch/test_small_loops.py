@@ -248,6 +248,18 @@ def element_updated() -> int:
     return calls_of(step)
 
 
+def unread_result_updated() -> int:
+    x = torch.tensor(_A) @ torch.tensor(_A).T
+
+    def step() -> None:
+        y = x * 2.0
+        for _ in range(8):
+            y += x
+        y.sum().item()
+
+    return calls_of(step)
+
+
 def corrected_by_a_power() -> int:
     """Adam's correction by 1 - 0.9**step, which is 1 as float32 from step 158 on, and another
     number in Python up to step 349.
@@ -272,6 +284,7 @@ def corrected_by_a_power() -> int:
         (drawn, 125),  # 235
         (element_of_a_result, 100),  # 113
         (element_updated, 140),  # 176
+        (unread_result_updated, 310),  # 349
         (corrected_by_a_power, 105),  # 170
     ],
 )

@@ -334,8 +334,10 @@ class Tensor(  # type: ignore[misc]
     # writing
 
     def _update(self, value: Any, *, is_new: bool = False) -> Self:
-        if isinstance(value, OurTensor) and kind_of(value.dtype) == kind_of(self.dtype):
-            value = value.cast(self.dtype)
+        dtype = self.dtype
+        if isinstance(value, OurTensor) and value.dtype is not dtype:
+            if kind_of(value.dtype) == kind_of(dtype):
+                value = value.cast(dtype)
         if _state.made is None or not self._requires_grad:
             super()._update(value, is_new=is_new)
             if len(retaining):

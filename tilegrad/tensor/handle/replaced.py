@@ -21,7 +21,7 @@ from tilegrad.tensor.handle.waiting import (
     this_thread,
 )
 
-__all__ = ["become", "exchange", "postpone", "stands_on_memory"]
+__all__ = ["become", "exchange", "pass_on", "postpone", "stands_on_memory"]
 
 
 # For a tensor that is memory and was computed by no call.
@@ -47,6 +47,22 @@ def exchange(first: Any, second: Any) -> None:
             this_thread.pool.computed.append(call.handle)
         tensor._symbols, tensor._requires_grad, tensor._is_shared, tensor._alias = rest
         tensor._previous = ()
+
+
+def pass_on(tensor: Any, other: Any) -> None:
+    """Let `tensor` have the call of `other`, which is not used from now on: both wait, have no
+    node, and share no storage.
+    """
+    pool, call = this_thread.pool, other._call
+    before = tensor._call
+    pool.forget(before.handle)
+    pool.forget(call.handle)
+    before.handle = _NOBODYS
+    other._call = None
+    tensor._call = call
+    tensor._is_shared, tensor._previous = False, ()
+    call.handle = Handle(tensor, pool.forget)
+    pool.waiting.add(call.handle)
 
 
 def become(tensor: Any, other: Any) -> bool:

@@ -47,7 +47,7 @@ from tilegrad.tensor.writing.alias_writes import (
 from tilegrad.tensor.writing.at_once import become_memory, has_written
 from tilegrad.tensor.writing.recorded_writes import become_another, can_become_another
 from tilegrad.tensor.writing.slice_writes import take_slice
-from tilegrad.tensor.writing.undo import note
+from tilegrad.tensor.writing.undo import is_noting, note
 
 __all__ = ["Assignment"]
 
@@ -461,6 +461,8 @@ class Assignment(Algebra):
 
         Raises DTypeError for such a leaf, else as `assign`.
         """
+        if is_new and not is_noting() and writes.take_result(self, value):
+            return self
         if self._requires_grad and self._is_leaf and gradients.get():
             raise DTypeError(
                 "assign: a leaf that requires a gradient cannot be changed in place",

@@ -73,12 +73,21 @@ def update_on_host(tensor: Any, operation: Callable[[Any, Any], Any], other: Any
     """
     if not _is_fit(tensor):
         return False
-    # Other updates of all of a tensor can wait, and run with the next operation.
     is_whole = tensor._alias is None or tensor._alias[1] == 0
+    if is_whole and _is_unread(tensor):
+        # Its update is one more step of what waits.
+        return False
+    # Other updates of all of a tensor can wait, and run with the next operation.
     given = _operand(other, tensor.dtype, _FEW_STEPS if is_whole else None)
     if given is None:
         return False
     return _change(tensor, lambda seen, given: _update(seen, operation, given), given)
+
+
+def _is_unread(tensor: Any) -> bool:
+    """Whether a tensor is a result that waits, and no assignment, or a constant."""
+    call = tensor._call
+    return not (call is not None and call.is_write) and not host_runs.is_in_memory(tensor)
 
 
 def _change(tensor: Any, write: Callable[[Any, Any], bool], given: Any) -> bool:
