@@ -100,7 +100,7 @@ def test_a_step_holds_nothing_of_the_one_before(name: str, is_read_first: bool) 
     assert value == pytest.approx(expected, rel=1e-4)
 
 
-@pytest.mark.parametrize("name", ["detach", "data", "view without gradients", "cheap", "kept rows"])
+@pytest.mark.parametrize("name", ["detach", "data", "view without gradients", "cheap"])
 def test_a_graph_of_nodes_ends_at_the_state_of_a_step_before(name: str) -> None:
     """The values that a step overwrites weights of are computed before: their graphs go."""
     states: list[Any] = [None]
