@@ -149,7 +149,7 @@ class FakeMetal(IndirectCommands):
 
     def _class(self, name: bytes) -> int:
         return next(
-            (number for number, each in self.things.items() if each.kind == f"class {name!r}"),
+            (number for number, each in self._all() if each.kind == f"class {name!r}"),
             0,
         ) or self.made(f"class {name!r}", of=name.decode())
 
@@ -205,6 +205,10 @@ class FakeMetal(IndirectCommands):
             raise KeyError(f"message to {number:#x}, which is gone or never was")
         return found
 
+    def _all(self) -> list[tuple[int, Thing]]:
+        """All objects now: a collection of garbage gives some back at any moment."""
+        return [*self.things.items()]
+
     def _drop(self, number: int) -> None:
         thing = self.thing(number)
         thing.count -= 1
@@ -219,7 +223,7 @@ class FakeMetal(IndirectCommands):
 
     def alive(self) -> Counter[str]:
         """How many objects there are of each class, without classes."""
-        return Counter(t.kind for t in self.things.values() if not t.kind.startswith("class"))
+        return Counter(t.kind for _, t in self._all() if not t.kind.startswith("class"))
 
     def text(self, number: int) -> str:
         return str(self.thing(number).facts["text"])
@@ -257,7 +261,7 @@ class FakeMetal(IndirectCommands):
         self, this: int, thing: Thing, length: int, options: int
     ) -> int:
         assert options == 0, "memory that the host does not see"
-        used = sum(len(t.facts["memory"]) for t in self.things.values() if t.kind == "Buffer")
+        used = sum(len(t.facts["memory"]) for _, t in self._all() if t.kind == "Buffer")
         if used + length > self.room:
             return 0
         return self.made("Buffer", memory=ctypes.create_string_buffer(length))

@@ -78,7 +78,7 @@ class IndirectCommands:
         """What a command has, which nobody may execute while it changes."""
         under_way = [
             each
-            for each in self.things.values()
+            for each in [*self.things.values()]
             if each.kind == "CommandBuffer" and each.facts["state"] == "committed"
         ]
         for each in under_way:

@@ -40,7 +40,8 @@ def in_a_process(count: Callable[[], Any]) -> Any:
         [sys.executable, "-c", code],
         capture_output=True,
         text=True,
-        timeout=120,
+        # It ends what hangs; a busy machine takes minutes.
+        timeout=900,
         env={
             **os.environ,
             "PYTHONPATH": os.pathsep.join(sys.path),

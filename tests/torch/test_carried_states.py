@@ -1,5 +1,5 @@
 """A state that a training loop carries from step to step past its gradient: a step holds nothing of
-the one before, whichever way the state is cut off.
+the one before, whichever way the state is cut off, and whether or not calls wait.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import pytest
 
 import tilegrad.torch as torch
 from tilegrad import Context
+from tilegrad.ir.uop import toposort
 from tilegrad.runtime.buffer import Buffer
 from tilegrad.tensor.handle.waiting import Call, Value, this_thread
 
@@ -97,6 +98,45 @@ def test_a_step_holds_nothing_of_the_one_before(name: str, is_read_first: bool) 
     # Some leave a few objects each eight or sixty-four runs, until these are looked through.
     assert counts[1] - counts[0] < _STEPS / 4
     assert value == pytest.approx(expected, rel=1e-4)
+
+
+@pytest.mark.parametrize("name", ["detach", "data", "view without gradients", "cheap"])
+def test_a_graph_of_nodes_ends_at_the_state_of_a_step_before(name: str) -> None:
+    """The values that a step overwrites weights of are computed before: their graphs go."""
+    states: list[Any] = [None]
+    lengths: list[int] = []
+
+    def carry(new: Any) -> Any:
+        states[0] = _CARRIES[name](new)
+        lengths.append(len(toposort([states[0].uop])))
+        return states[0]
+
+    with Context(TEMPLATES=1, SEGMENTS=0):
+        _, value, expected = _steps(carry, is_read_first=False)
+    assert max(lengths[_SETTLED:]) <= max(lengths[:_SETTLED])
+    assert value == pytest.approx(expected, rel=1e-4)
+
+
+def test_a_graph_of_nodes_ends_at_an_average_of_weights() -> None:
+    weight = torch.tensor([0.5, 2.0], requires_grad=True)
+    optimizer = torch.optim.SGD([weight], lr=0.1)
+    average = weight.detach().clone()
+    mine, expected = np.array([0.5, 2.0]), np.array([0.5, 2.0])
+    lengths = []
+    with Context(TEMPLATES=1, SEGMENTS=0):
+        for _ in range(_SETTLED):
+            loss = (weight * weight).sum()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            with torch.no_grad():
+                average = average * 0.9 + weight * 0.1
+            loss.item()
+            lengths.append(len(toposort([average.uop])))
+            mine = mine - 0.1 * 2 * mine
+            expected = expected * 0.9 + mine * 0.1
+    assert max(lengths[_SETTLED // 2 :]) <= max(lengths[: _SETTLED // 2])
+    assert average.tolist() == pytest.approx(expected, rel=1e-4)
 
 
 @pytest.mark.parametrize("layer", ["LSTM", "GRU", "LSTMCell", "GRUCell"])

@@ -203,6 +203,8 @@ class _Others(engine.Others):
         # Values that tensors need which look at memory about to be overwritten.
         self.lookers: dict[int, tuple[Any, UOp]] = {}
         self.request: Request | None = None
+        # Values that tensors need which have yet to be computed from such memory.
+        self.late: dict[UOp, None] = {}
         # Values that the run materialises beside the requested ones.
         self.materialised: list[UOp] = []
         self.request_numbers: Collection[UOp] | None = None
@@ -215,11 +217,11 @@ class _Others(engine.Others):
             return ()
         self._index_young(request, [*map(id, gradients())])
         needed = self._needed(request)
-        if not needed:
-            return ()
-        self.materialised = materialised = worth_keeping(request, needed)
+        found = worth_keeping(request, needed) if needed else []
+        roots = {request.nodes[number] for number in request.roots}
+        self.materialised = [*found, *[node for node in self.late if node in roots]]
         self.request_numbers = request.numbers
-        return materialised
+        return found
 
     def _needed(self, request: Request) -> set[UOp]:
         """The nodes of `request` that a tensor alive is, or is to be computed from and not by this
@@ -312,6 +314,7 @@ class _Others(engine.Others):
             else:
                 # The value that its reader asks for.
                 node = stored_below(node, tensor.device)
+                self.late[node] = None
             needed.append(node)
         return needed
 
@@ -364,9 +367,7 @@ class _Others(engine.Others):
             *self.materialised,
             *[root for root in roots if root.op not in NEVER_MATERIALISED],
         ]
-        memory = {
-            value: materialised for value in values if (materialised := engine.realized(value))
-        }
+        memory = {value: stored for value in values if (stored := engine.realized(value))}
         last = 0
         for node in self.request_numbers:
             # Nothing else was materialised, and to ask for each costs a call.
@@ -386,7 +387,7 @@ class _Others(engine.Others):
             node = tensor.uop
             if node.op is Ops.BUFFER or number in excluded:
                 continue
-            root = below_views(node)
+            root = node if node in memory else below_views(node)
             if root in memory:
                 whole.append((tensor, root))
                 if not tensor._requires_grad:
