@@ -186,16 +186,17 @@ def test_a_renderer_or_compiler_that_fails_is_named(
 
 
 def test_memory_that_is_full_is_no_defect_of_the_hook(tmp_path: Path) -> None:
-    with board(tmp_path, ("number = max(", "raise MemoryError\n        number = max(")):
-        with pytest.raises(OutOfMemoryError, match="bytes do not fit on BOARD"):
-            use()
+    full = "raise MemoryError\n        number = max("
+    is_said = pytest.raises(OutOfMemoryError, match="bytes do not fit on BOARD")
+    with board(tmp_path, ("number = max(", full)), is_said:
+        use()
 
 
 def test_an_error_of_the_device_itself_stays_as_it_is(tmp_path: Path) -> None:
     own = "from tilegrad.base.errors import DeviceError; raise DeviceError('BOARD: no power')"
-    with board(tmp_path, ("return 0.0 if wait else None", own)):
-        with pytest.raises(TilegradError, match="BOARD: no power"):
-            use()
+    is_said = pytest.raises(TilegradError, match="BOARD: no power")
+    with board(tmp_path, ("return 0.0 if wait else None", own)), is_said:
+        use()
 
 
 @pytest.mark.parametrize(
@@ -205,7 +206,6 @@ def test_an_error_of_the_device_itself_stays_as_it_is(tmp_path: Path) -> None:
         ([("given = bytes(data)", "given = data")], "reads data after it has returned"),
         ([("data[:] = self", "data = self")], "copy_out(data, handle) writes nothing into data"),
         ([("handle[1] + offset, nbytes", "0, nbytes")], "view(64, 64) is not the bytes from 64 on"),
-        ([("handle[1] + offset, nbytes", "None, None")], "is not the bytes from 64 on"),
         ([("self.queue.append(lambda: program", "(lambda: program")], "add 1 to 0 give 0.0"),
         ([("[: data.nbytes]", "")], "copy_out raised ValueError"),
     ],

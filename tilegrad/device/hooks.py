@@ -97,7 +97,11 @@ def _check_target(kind: str, target: Target) -> None:
         given = getattr(target, name)
         wrong = [] if isinstance(given, (str, bytes)) else [x for x in given if type(x) is not of]
         if wrong or not isinstance(given, frozenset):
-            found = f"no set of {of.__name__}: {wrong[0]!r} is in it" if wrong else f"a {type(given).__name__}"
+            found = (
+                f"no set of {of.__name__}: {wrong[0]!r} is in it"
+                if wrong
+                else f"a {type(given).__name__}"
+            )
             raise DeviceError(f"device: {kind}: Target.{name} is {found}", rule=_SETS[name])
     for name in ("view_bytes", "vector_bytes"):
         value = getattr(target, name)

@@ -1,6 +1,6 @@
-"""Whether the runtime of a device that others wrote keeps its promises: bytes come back as they were
-written, slices begin where they are asked to, and reads wait for launches. None of these raises
-anything where it is not so; only results are wrong. `python -m tilegrad devices` asks.
+"""Promises of a runtime that others wrote: bytes come back as they were written, slices begin where
+they are asked to, reads wait for launches. Where one is not kept nothing is raised, and only
+results are wrong. `python -m tilegrad devices` asks.
 """
 
 from __future__ import annotations
@@ -25,11 +25,14 @@ _PATIENCE_S = 1.0
 
 def broken_promises(name: str) -> list[str]:
     """A line for each promise that the device `name` does not keep."""
+    found: list[str] = []
     try:
-        return [*_of_memory(Device[name]), *_of_launches(name)]
+        found.extend(_of_memory(Device[name]))
+        found.extend(_of_launches(name))
     except TilegradError as error:
         told = [error.details[key] for key in ("raised_in", "rule") if key in error.details]
-        return [error.headline, *map(str, told)]
+        found += [error.headline, *map(str, told)]
+    return found
 
 
 def _of_memory(backend: Backend) -> Iterator[str]:
