@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.fresh import forget
 from tilegrad import Context, Device, Tensor
 from tilegrad.base.errors import CompileError, DeviceError, OutOfMemoryError, TilegradError
 from tilegrad.tools.device_check import broken_promises
@@ -86,13 +87,17 @@ def board(folder: Path, *changes: tuple[str, str]) -> Iterator[None]:
     for old, new in changes:
         assert text.count(old) == 1, old
         text = text.replace(old, new)
-    path = folder / "board.py"
+    # A folder of its own: Python keeps a file's bytecode by the second.
+    path = folder / str(len([*folder.iterdir()])) / "board.py"
+    path.parent.mkdir()
     path.write_text(text)
     try:
         with Context(DEVICES=str(path), DISABLE_COMPILER_CACHE=1):
             yield
     finally:
         Device.unregister(NAME)
+        # Plans of the name, with what was compiled for this board.
+        forget()
 
 
 def use() -> list[list[float]]:
