@@ -26,7 +26,7 @@ from typing import Any
 from tilegrad.base.config import config
 from tilegrad.base.errors import DeviceError, TilegradError
 from tilegrad.device.backend import Backend
-from tilegrad.device.hooks import raised_in
+from tilegrad.device.foreign_hooks import raised_in
 
 __all__ = ["GROUP", "Source", "listed_files", "outside"]
 

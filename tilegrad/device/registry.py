@@ -22,7 +22,7 @@ from tilegrad.base.dtype import nearest_dtype
 from tilegrad.base.errors import DeviceError, TilegradError
 from tilegrad.base.forks import held_at_fork
 from tilegrad.device.backend import Backend
-from tilegrad.device.hooks import guarded
+from tilegrad.device.foreign_hooks import guarded
 from tilegrad.device.outside import listed_files, outside
 from tilegrad.ir.placement import Group
 from tilegrad.runtime.protocol import Runtime

@@ -50,7 +50,7 @@ def _of_memory(backend: Backend) -> Iterator[str]:
 
 
 def _of_copies(backend: Backend, handle: object, found: bytes, written: bytes) -> str:
-    """What was read is not what was written: the likely reason."""
+    """The likely reason why other bytes were read than were written."""
     if set(found) == {_UNTOUCHED}:
         return "copy_out(data, handle) writes nothing into data"
     backend.runtime.synchronize()

@@ -367,8 +367,8 @@ def _joined(extents: list[int], tests: Sequence[_Test]) -> tuple[list[int], list
 
 
 def _varies(gate: UOp, lanes: Mapping[UOp, int]) -> bool:
-    """Whether a gate differs between lanes of a vector, and is not known when it is compiled. What
-    it reduces over lanes inside is one for all.
+    """Whether a gate differs between lanes of a vector, and is not known when it is compiled. A
+    reduction over lanes inside of it is one for all.
     """
     return not lanes.keys().isdisjoint(gate.ranges) and any(
         each.op.is_boolean

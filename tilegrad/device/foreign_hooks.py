@@ -1,6 +1,6 @@
-"""Hooks of devices that others write: the methods of a runtime, a renderer, a compiler. What one of
-them lacks, raises or gives wrongly becomes an error that names the device, the hook, the line in
-the device's file, and what the hook is to do.
+"""Hooks of devices that others write: the methods of a runtime, a renderer, a compiler. One
+that is missing, raises or gives nothing usable becomes an error that names the device, the hook,
+the line in the device's file, and what the hook is to do.
 
 Devices of this package are not looked at, and pay nothing.
 """
@@ -61,15 +61,16 @@ def guarded(name: str, backend: Any) -> Backend:
             f"device: {name}: what opens it gives {type(backend).__name__}, not a Backend",
             rule=f"backend(name, runtime=None) gives a Backend; see {_PAGE}",
         )
-    _check_target(name, backend.target)
-    if not _is_own(type(backend.runtime)):
-        _check_runtime(name, backend.runtime)
-        _guard_runtime(name, backend.runtime)
-    if not _is_own(backend.render):
-        backend = replace(backend, render=_rendering(name, backend.render))
-    if not _is_own(backend.compile):
-        backend = replace(backend, compile=_compiling(name, backend.compile))
-    return backend
+    found: Backend = backend
+    _check_target(name, found.target)
+    if not _is_own(type(found.runtime)):
+        _check_runtime(name, found.runtime)
+        _guard_runtime(name, found.runtime)
+    if not _is_own(found.render):
+        found = replace(found, render=_rendering(name, found.render))
+    if not _is_own(found.compile):
+        found = replace(found, compile=_compiling(name, found.compile))
+    return found
 
 
 def raised_in(error: BaseException) -> str:

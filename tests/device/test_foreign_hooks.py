@@ -165,7 +165,7 @@ def test_a_hook_that_fails_is_named_with_its_line_and_the_users(
             use()
         found = str(caught.value)
         assert f"{hook}(" in str(caught.value.details["rule"])
-        assert "test_hooks.py" in found
+        assert "test_foreign_hooks.py" in found
         if "raised" in said:
             assert "board.py:" in found and new in found
     with board(tmp_path):
@@ -187,7 +187,7 @@ def test_a_renderer_or_compiler_that_fails_is_named(
     with board(tmp_path, (old, new)):
         with pytest.raises(CompileError, match=f"BOARD: {said}") as caught:
             use()
-        assert "test_hooks.py" in str(caught.value)
+        assert "test_foreign_hooks.py" in str(caught.value)
 
 
 def test_memory_that_is_full_is_no_defect_of_the_hook(tmp_path: Path) -> None:
