@@ -1,6 +1,6 @@
 """The command line.
 
-    python -m tilegrad devices                        each device: usable, or why not
+    python -m tilegrad devices                        each device: usable, wrong, or not here
     python -m tilegrad ceilings [--renew]             what the default device reaches, measured
     python -m tilegrad cache [--clear]                compiled code: where, how much; remove it
     python -m tilegrad show FILE                      run a script; the kernels that it compiles
@@ -48,12 +48,23 @@ def devices() -> str:
         if why:
             rows.append(f"{head} not here  {why.removeprefix(f'{name}: ')}")
             rows += [f"{'':{len(head) + 11}}{remedy}"] if remedy else []
-        else:
-            rows.append(f"{head} usable    {_described(name)}")
+            continue
+        broken = _broken(name)
+        rows.append(f"{head} {'wrong ' if broken else 'usable'}    {_described(name)}")
+        rows += [f"{'':{len(head) + 11}}{line}" for line in broken]
     like = (
         "  NULL and EMU take the code of another device: NULL:CUDA:sm_90 compiles, EMU:CL runs it"
     )
     return "\n".join([*rows, "", "* the default; TILEGRAD_DEVICE names another", like])
+
+
+def _broken(name: str) -> list[str]:
+    """Promises that a device of others does not keep, a line each."""
+    if Device.is_built_in(name):
+        return []
+    from tilegrad.tools.device_check import broken_promises
+
+    return broken_promises(name)
 
 
 def _described(name: str) -> str:

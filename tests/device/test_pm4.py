@@ -206,7 +206,9 @@ def test_memory_of_packets_goes_back_with_the_function(gpu: CommandProcessor) ->
 
 
 def test_only_architectures_of_one_die_are_known() -> None:
-    """Nothing published says how the dies of gfx942 share a launch; gfx12 was not looked up."""
+    """Nothing published says how the dies of gfx942 share a launch. Where the registers of gfx12
+    lie was not read.
+    """
     assert command_processor_of("gfx942") is None and command_processor_of("gfx1201") is None
     assert processor_of("gfx1036") is processor_of("gfx1100") is not processor_of("gfx906")
 

@@ -26,6 +26,7 @@ from typing import Any
 from tilegrad.base.config import config
 from tilegrad.base.errors import DeviceError, TilegradError
 from tilegrad.device.backend import Backend
+from tilegrad.device.foreign_hooks import raised_in
 
 __all__ = ["GROUP", "Source", "listed_files", "outside"]
 
@@ -92,7 +93,9 @@ def _of_entry_point(point: Any) -> Callable[..., Backend]:
 
 def _not_imported(kind: str, where: str, error: Exception) -> DeviceError:
     return DeviceError(
-        f"device: {kind} cannot be imported: {type(error).__name__}: {error}", found_in=where
+        f"device: {kind} cannot be imported: {type(error).__name__}: {error}",
+        found_in=where,
+        raised_in=raised_in(error),
     )
 
 
@@ -115,7 +118,9 @@ def _marked(kind: str, where: str, factory: Any, sources: Sequence[Path]) -> Cal
             raise
         except Exception as error:
             raise DeviceError(
-                f"device: {kind} cannot be opened: {type(error).__name__}: {error}", found_in=where
+                f"device: {kind} cannot be opened: {type(error).__name__}: {error}",
+                found_in=where,
+                raised_in=raised_in(error),
             ) from error
         if not isinstance(found, Backend):
             raise DeviceError(

@@ -22,6 +22,7 @@ from tilegrad.base.dtype import nearest_dtype
 from tilegrad.base.errors import DeviceError, TilegradError
 from tilegrad.base.forks import held_at_fork
 from tilegrad.device.backend import Backend
+from tilegrad.device.foreign_hooks import guarded
 from tilegrad.device.outside import listed_files, outside
 from tilegrad.ir.placement import Group
 from tilegrad.runtime.protocol import Runtime
@@ -150,7 +151,7 @@ class Devices:
             found = self._open.get(name)
             if found is None:
                 self.check(name)
-                found = self._factory(name)(name)
+                found = self._made(name, self._factory(name)(name))
                 if found.name != name:
                     # Its buffers would be those of that device.
                     raise DeviceError(
@@ -217,8 +218,8 @@ class Devices:
         name = self.canonical(name)
         factory = self._factory(name)
         if "runtime" in inspect.signature(factory).parameters:
-            return factory(name, runtime=runtime)
-        found = factory(name)
+            return self._made(name, factory(name, runtime=runtime))
+        found = self._made(name, factory(name))
         return Backend(name, found.target, found.render, found.compile, runtime, found.compiler)
 
     def opened(self) -> dict[str, Backend]:
@@ -241,6 +242,11 @@ class Devices:
         except (ImportError, OSError) as error:
             return (str(error).splitlines() or [type(error).__name__])[0], ""
         return "", ""
+
+    def _made(self, name: str, found: Any) -> Backend:
+        """A back end as its factory gave it; others' hooks say what is wrong with them."""
+        own: Backend = found
+        return own if self.is_built_in(name) else guarded(name, found)
 
     def _factory(self, name: str) -> Factory:
         kind = name.split(":")[0]

@@ -146,7 +146,9 @@ class Runtime(Protocol):
         by itself.
         """
         raise DeviceError(
-            f"{type(self).__name__}: no handle can point inside a buffer", offset=offset
+            f"{type(self).__name__}: no handle can point inside a buffer",
+            offset=offset,
+            rule="a runtime whose kernels share one block of temporaries overrides view",
         )
 
     def host_view(self, handle: Any, nbytes: int) -> memoryview | None:

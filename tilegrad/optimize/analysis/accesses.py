@@ -367,8 +367,10 @@ def _joined(extents: list[int], tests: Sequence[_Test]) -> tuple[list[int], list
 
 
 def _varies(gate: UOp, lanes: Mapping[UOp, int]) -> bool:
-    """Whether a gate differs between lanes of a vector, and is not known when it is compiled."""
-    return any(
+    """Whether a gate differs between lanes of a vector, and is not known when it is compiled. A
+    reduction over lanes inside of it is one for all.
+    """
+    return not lanes.keys().isdisjoint(gate.ranges) and any(
         each.op.is_boolean
         and not lanes.keys().isdisjoint(each.ranges)
         and any(axis.axis not in UNROLLED for axis in each.ranges)
