@@ -4,6 +4,8 @@ A process whose kernels are not compiled yet has a helper (engine.build.workers)
 first plan: until the backward pass and the optimizer have made their nodes, and until the schedule
 has the first product. By `backward()` the forward pass is known. Most of its products are kernels
 of the step as well, letter by letter; others cost an idle core.
+
+Parameters that are to be drawn count as memory: an optimizer computes them before its first step.
 """
 
 from __future__ import annotations
@@ -25,7 +27,7 @@ __all__ = ["look_ahead"]
 
 # Ops of graphs whose kernels depend on more than the nodes below.
 _REFUSED = frozenset({
-    Ops.ASSIGN, Ops.AFTER, Ops.BIND, Ops.CUSTOM, Ops.LOOP, Ops.LOOP_OUTPUT, Ops.SHARD,
+    Ops.AFTER, Ops.BIND, Ops.CUSTOM, Ops.LOOP, Ops.LOOP_OUTPUT, Ops.SHARD,
 })  # fmt: skip
 _LEAVES = (Ops.BUFFER, Ops.COPY)
 _WORKERS = "tilegrad.engine.build.workers"
@@ -35,7 +37,7 @@ _is_over = False
 
 def look_ahead(loss: UOp) -> None:
     """Let a helper make kernels of the graph of `loss`, if it is the first one in this process and
-    a helper is loaded, as where the cache was empty.
+    there is a helper, as where the cache was empty.
     """
     global _is_over
     if _is_over:
@@ -59,8 +61,8 @@ def _numbered(loss: UOp) -> UOp | None:
     mapping: dict[UOp, UOp] = {}
     leaves: dict[UOp, UOp] = {}
     draws = itertools.count()
-    for node in toposort([loss], stop=_is_memory):
-        memory = node if node.op in _LEAVES else memory_of(node)
+    for node in toposort([loss], stop=_memory):
+        memory = _memory(node)
         if memory is not None:
             base = base_of(memory)
             source = base.src[0] if base.op is Ops.COPY else base
@@ -78,6 +80,13 @@ def _numbered(loss: UOp) -> UOp | None:
     return UOp.sink(loss.substitute(mapping))
 
 
-def _is_memory(node: UOp) -> bool:
-    """Whether the value of a node is there, or copied from where it is."""
-    return node.op in _LEAVES or memory_of(node) is not None
+def _memory(node: UOp) -> UOp | None:
+    """The memory that holds the value of a node, is copied from where it is, or will be written."""
+    if node.op in _LEAVES:
+        return node
+    if node.op is not Ops.ASSIGN:
+        return memory_of(node)
+    target = node.src[0]
+    while (before := base_of(target)).op is Ops.ASSIGN:
+        target = target.substitute({before: before.src[0]})
+    return target
