@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import itertools
 import sys
+from collections.abc import Sequence
 
 from tilegrad.base.config import config
 from tilegrad.device.registry import Device
@@ -35,7 +36,7 @@ _WORKERS = "tilegrad.engine.build.workers"
 _is_over = False
 
 
-def look_ahead(loss: UOp) -> None:
+def look_ahead(values: Sequence[UOp]) -> None:
     """Let a helper make kernels of the graph of `loss`, if it is the first one in this process and
     there is a helper, as where the cache was empty.
     """
@@ -47,21 +48,21 @@ def look_ahead(loss: UOp) -> None:
         return
     if not count_of_helpers():
         return
-    graph = _numbered(loss)
+    graph = _numbered(values)
     if graph is not None:
         from tilegrad.engine.build import workers
 
         workers.look_ahead(graph, Device.DEFAULT)
 
 
-def _numbered(loss: UOp) -> UOp | None:
+def _numbered(values: Sequence[UOp]) -> UOp | None:
     """The graph of `loss` as a schedule takes it, if it is plain and on one device. Copies to that
     device count as memory.
     """
     mapping: dict[UOp, UOp] = {}
     leaves: dict[UOp, UOp] = {}
     draws = itertools.count()
-    for node in toposort([loss], stop=_memory):
+    for node in toposort(values, stop=_memory):
         memory = _memory(node)
         if memory is not None:
             base = base_of(memory)
@@ -77,7 +78,7 @@ def _numbered(loss: UOp) -> UOp | None:
             mapping[node] = node.replace(arg=draw)
         elif node.op in _REFUSED:
             return None
-    return UOp.sink(loss.substitute(mapping))
+    return UOp.sink(*values).substitute(mapping)
 
 
 def _memory(node: UOp) -> UOp | None:
