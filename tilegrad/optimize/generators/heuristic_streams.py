@@ -21,6 +21,7 @@ from tilegrad.optimize.analysis.facts import (
     stores,
 )
 from tilegrad.optimize.analysis.stream_facts import (
+    asks_position,
     has_unit_load,
     is_lane_reduction,
     is_picked,
@@ -330,7 +331,7 @@ class Streamer(Pooler):
             return
         if self.is_plain() and not self.is_short and (amount <= width or extent % amount):
             # No vector is alone in its iteration or has a mask, if little is computed twice.
-            wide = 4 * max(width, self.lanes_moved(loop))
+            wide = vectors * max(width, self.lanes_moved(loop))
             again = padded_to(extent, wide) - extent
             if 2 * LONG * again <= extent and self.overlap_to(loop, wide):
                 return
@@ -433,7 +434,7 @@ class Streamer(Pooler):
         all.
         """
         loads = loads_of(self.ast)
-        gated = sum(load.is_gated and loop in load.gate.ranges for load in loads)
+        gated = sum(asks_position(load, loop) for load in loads)
         vectors = padded_to(loop.extent.arg, width) // width
         is_row = 1 < vectors <= UNROLLED and vectors * gated <= _MOST_ASKED
         return self.is_plain() and gated > 0 and is_row
