@@ -206,7 +206,8 @@ class Helper:
     def _work(self, shared: _SharedJobs) -> None:
         assert self.process.stdin is not None and self.process.stdout is not None
         sent: deque[str] = deque()
-        shared.reserve(self._made_ahead, self)
+        if self._made_ahead:
+            shared.reserve(self._made_ahead, self)
         while True:
             while (job := shared.take(self)) is not None:
                 sent.append(job.key)

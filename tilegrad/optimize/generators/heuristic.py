@@ -137,7 +137,7 @@ class _Heuristic(Streamer, StageShaper):
 
     def unroll_sliding(self) -> None:
         """Unroll the short loop of a sum along which unrolled rows of results read the elements
-        that the row before them reads a step later, as the gradient of a filter does: each value is
+        that a row before them reads a step later, as the gradient of a filter does: each value is
         loaded once.
         """
         nodes = self.ast.toposort()
@@ -152,12 +152,9 @@ class _Heuristic(Streamer, StageShaper):
         for loop in reduction.src[1:]:
             if loop.axis is not Axis.REDUCE or loop.extent.op is not Ops.CONST:
                 continue
-            steps = [(load, stride_of(load.index, loop)) for load in loads]
-            slides = any(
-                step and any(stride_of(load.index, row) == step for row in rows)
-                for load, step in steps
-            )
-            if slides and loop.vmax < UNROLLED:
+            if loop.vmax < UNROLLED and any(
+                _slides(load, loop, row) for load in loads for row in rows
+            ):
                 unroll = partial(self.move, OptOps.UNROLL, loop, 0)
                 choose(self, [unroll, lambda: None], given=(), is_short=False)
                 return
@@ -192,3 +189,9 @@ class _Heuristic(Streamer, StageShaper):
             return
         unroll = partial(self.move, OptOps.UNROLL, inner, 0)
         choose(self, [lambda: None, unroll], least=least, given=())
+
+
+def _slides(load: UOp, loop: UOp, row: UOp) -> bool:
+    """Whether some rows read in the next iteration of `loop` what others read in this one."""
+    step, apart = (stride_of(load.index, axis) for axis in (loop, row))
+    return bool(step and apart) and step % apart == 0 and 0 < step // apart < row.extent.vmax
