@@ -320,7 +320,7 @@ class Streamer(Pooler):
         vectors = 1 if is_picked(self.ast, loop) else 4
         if self.is_short and self.is_plain() and vectors > 1:
             # Each vector in an iteration is as much text again.
-            vectors, self.was_shortened = 1, True
+            vectors, self.was_shortened = 1, self.was_shortened or extent > width
         amount = lane_amount(extent, width, vectors, has_mask=self.target.has_mask)
         outside = {*self.outputs()} - {loop}
         if self.is_short_and_gated(loop, width):
