@@ -20,6 +20,7 @@ from tilegrad.engine.build.background import count_of_helpers
 from tilegrad.engine.build.pipeline import Job, kernel_key, make_kernel
 from tilegrad.engine.child import read_message, write_message
 from tilegrad.engine.realize import ahead
+from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp
 
 
@@ -72,9 +73,10 @@ def test_nothing_is_made_ahead_while_a_message_waits() -> None:
 
 def test_parameters_to_be_drawn_count_as_memory() -> None:
     """An optimizer computes them first, so the kernels are those over memory."""
-    x, drawn = Tensor.ones(40, 24).realize(), [Tensor.zeros(24, 48), Tensor.zeros(48, 32)]
+    x, drawn = Tensor.ones(40, 24).realize(), weights()
     for each in drawn:
-        each.realize().assign(Tensor.rand(*each.shape))
+        each[:] = Tensor.rand(*each.shape)
+        assert each.uop.op is Ops.ASSIGN
     graph = ahead._numbered([loss_of(x, *drawn).uop])
     assert graph is not None
     helper, sink = of_pipe()

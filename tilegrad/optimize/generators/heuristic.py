@@ -152,12 +152,20 @@ class _Heuristic(Streamer, StageShaper):
         for loop in reduction.src[1:]:
             if loop.axis is not Axis.REDUCE or loop.extent.op is not Ops.CONST:
                 continue
-            if loop.vmax < UNROLLED and any(
-                _slides(load, loop, row) for load in loads for row in rows
-            ):
+            carried = [_carried(load, loop, row) for load in loads for row in rows]
+            if loop.vmax < UNROLLED and any(carried) and self.holds(reduction, max(carried)):
                 unroll = partial(self.move, OptOps.UNROLL, loop, 0)
                 choose(self, [unroll, lambda: None], given=(), is_short=False)
                 return
+
+    def holds(self, reduction: UOp, carried: float) -> bool:
+        """Whether registers hold the results of a reduction and that share of as many operands;
+        without multiply-adds, products beside them.
+        """
+        lanes = prod(loop.extent.vmax for loop in reduction.ranges if loop.axis is Axis.UPCAST)
+        results = self.target.registers_of(reduction.dtype, lanes)
+        needed = (1 if self.target.has_fma else 2) + carried
+        return needed * results <= self.target.accumulators
 
     def unroll_short(self, least: float) -> None:
         """Unroll the innermost loop of a contraction where it is short and conditions of loads ask
@@ -191,7 +199,12 @@ class _Heuristic(Streamer, StageShaper):
         choose(self, [lambda: None, unroll], least=least, given=())
 
 
-def _slides(load: UOp, loop: UOp, row: UOp) -> bool:
-    """Whether some rows read in the next iteration of `loop` what others read in this one."""
+def _carried(load: UOp, loop: UOp, row: UOp) -> float:
+    """The share of the rows that `row` unrolls whose loads the next iteration of `loop` reads again
+    for others.
+    """
     step, apart = (stride_of(load.index, axis) for axis in (loop, row))
-    return bool(step and apart) and step % apart == 0 and 0 < step // apart < row.extent.vmax
+    if not step or not apart or step % apart:
+        return 0.0
+    rows = int(row.extent.vmax)
+    return max(rows - step // apart, 0) / rows if step // apart > 0 else 0.0
