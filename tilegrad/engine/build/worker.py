@@ -86,24 +86,32 @@ class _Worker:
         with contextlib.suppress(BrokenPipeError, Empty, _OverError):
             write_message(sink, {})
             while True:
-                self._answer(self.messages.get(timeout=_IDLE_S), sink)
+                job, graph = self._next(timeout=_IDLE_S)
+                if "ahead" in job:
+                    with Context(**job["switches"]):
+                        self._look_ahead(graph, job["device"], self._backend(job), sink)
+                else:
+                    self._answer(job, graph, sink)
 
-    def _answer(self, message: Message | None, sink: IO[bytes]) -> None:
-        """Do what a message asks for."""
+    def _next(self, timeout: float | None = None) -> Message:
+        """The next message.
+
+        Raises _OverError where there is none to come, Empty after the time given.
+        """
+        message = self.messages.get(timeout=timeout)
         if message is None:
             raise _OverError
-        job, graph = message
+        return message
+
+    def _answer(self, job: Mapping[str, Any], graph: bytes, sink: IO[bytes]) -> None:
+        """Give the kernel of a job, after the keys of those made ahead."""
         with Context(**job["switches"]):
-            backend = self._backend(job)
-            if "ahead" in job:
-                self._look_ahead(graph, job["device"], backend, sink)
-                return
             if self.is_untold:
                 self.is_untold = False
                 write_message(sink, {"ahead": list(self.ahead)})
             self.asked.add(job["key"])
             known = self.ahead.pop(job["key"], None) if job["is_short"] else None
-            write_message(sink, *(known or answer(job, graph, backend)))
+            write_message(sink, *(known or answer(job, graph, self._backend(job))))
 
     def _backend(self, job: Mapping[str, Any]) -> Backend | None:
         described = repr(job["switches"]), job["device"]
@@ -124,9 +132,9 @@ class _Worker:
 
         def begin(ast: UOp, device: str) -> None:
             while not self.messages.empty():
-                message = self.messages.get()
-                self._answer(message, sink)
-                if message is not None and message[0].get("is_complete"):
+                job, asked = self._next()
+                self._answer(job, asked, sink)
+                if job["is_complete"]:
                     raise _WantedError
             key = kernel_key(ast, backend)
             if device == backend.name and key not in self.ahead and key not in self.asked:

@@ -173,7 +173,7 @@ class Helper:
         self._waiting.put(shared)
 
     def look_ahead(self, graph: UOp, device: str) -> None:
-        """Make kernels of `graph` until a plan asks for its own, some of which may be the same."""
+        """Make kernels of `graph` until a plan asks for its own, which may be the same."""
         self.is_ahead = True
         fields = {"ahead": True, "device": device, "switches": asdict(config.current())}
         self._waiting.put((fields, pickle.dumps(graph)))

@@ -1,9 +1,9 @@
-"""Kernels of the forward pass are made while the user's code goes on to gradients.
+"""Kernels of a first step are made while the user's code goes on to the optimizer.
 
 A process whose kernels are not compiled yet has a helper (engine.build.workers) that waits for the
-first plan: until the backward pass and the optimizer have made their nodes, and until the schedule
-has the first product. By `backward()` the forward pass is known. Most of its products are kernels
-of the step as well, letter by letter; others cost an idle core.
+first plan: until the optimizer has made its nodes, and until the schedule has the first product.
+After `backward()` the loss and its gradients are known. Nearly all of their products are kernels of
+the step as well, letter by letter; others cost an idle core.
 
 Parameters that are to be drawn count as memory: an optimizer computes them before its first step.
 """
@@ -37,8 +37,8 @@ _is_over = False
 
 
 def look_ahead(values: Sequence[UOp]) -> None:
-    """Let a helper make kernels of the graph of `loss`, if it is the first one in this process and
-    there is a helper, as where the cache was empty.
+    """Let a helper make kernels of the graph of a loss and its gradients, if they are the first in
+    this process and there is a helper, as where the cache was empty.
     """
     global _is_over
     if _is_over:
@@ -56,8 +56,8 @@ def look_ahead(values: Sequence[UOp]) -> None:
 
 
 def _numbered(values: Sequence[UOp]) -> UOp | None:
-    """The graph of `loss` as a schedule takes it, if it is plain and on one device. Copies to that
-    device count as memory.
+    """The graph of some values as a schedule takes it, if it is plain and on one device. Copies to
+    that device count as memory.
     """
     mapping: dict[UOp, UOp] = {}
     leaves: dict[UOp, UOp] = {}
