@@ -100,8 +100,12 @@ def looked_ahead(monkeypatch: pytest.MonkeyPatch, *jobs: dict[str, Any]) -> tupl
         order.append(key)
         return {"kernel": key}, b""
 
+    def answered(job: dict[str, Any], *rest: Any) -> Any:
+        order.append(job["key"])
+        return {}, b""
+
     monkeypatch.setattr(worker, "_made", made)
-    monkeypatch.setattr(worker, "answer", lambda job, *rest: (order.append(job["key"]), b""))
+    monkeypatch.setattr(worker, "answer", answered)
     monkeypatch.setattr(worker._Worker, "_backend", lambda self, job: None)
     graph = ahead._numbered([loss_of(Tensor.ones(40, 24).realize(), *weights()).uop])
     with sink:
