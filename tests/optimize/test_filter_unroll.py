@@ -14,7 +14,7 @@ from tilegrad.ir import Axis, Ops
 from tilegrad.optimize.generators.heuristic import heuristic, short_shape
 from tilegrad.optimize.model.model import estimate
 from tilegrad.optimize.opts.opt import Opt, OptOps
-from tilegrad.optimize.opts.opts import apply_opts
+from tilegrad.optimize.opts.opts import apply_opts, start
 from tilegrad.target import Target
 
 TARGET = Target("rows", vector_bytes=32, threads=8, has_mask=True)
@@ -108,3 +108,21 @@ def test_values_of_images_that_share_a_filter() -> None:
     expected = np.einsum("ncyxij,cij->ncyx", windows, w[:, 0])
     found = Tensor(x).conv2d(Tensor(w), stride=2, padding=3, groups=16)
     np.testing.assert_allclose(found.numpy(), expected, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize(("has_fma", "registers"), [(True, 32), (False, 16)])
+def test_rows_that_slide_with_a_stride_share_loads_where_registers_hold_them(
+    has_fma: bool, registers: int
+) -> None:
+    """The gradient of a 5x5 depthwise filter with stride 2: of five rows of the filter the next row
+    of the image reads three again. Without multiply-adds, 16 registers do not hold them all.
+    """
+    target = replace(TARGET, threads=0, has_fma=has_fma, registers=registers)
+    x, flow = Tensor.empty(4, 63, 28, 24).realize(), Tensor.empty(4, 63, 12, 10).realize()
+    w = Tensor.empty(63, 1, 5, 5).realize()
+    (gradient,) = x.conv2d(w, groups=63, stride=2).gradient(w, gradient=flow)
+    ast = start(kernel_of(gradient, target=target), target)
+    shaped = apply_opts(ast, heuristic(ast, target), target)
+    (reduction,) = [node for node in shaped.toposort() if node.op is Ops.REDUCE]
+    unrolled = [loop.extent.arg for loop in reduction.src[1:] if loop.axis is Axis.UNROLL]
+    assert (12 in unrolled) is has_fma

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tests.schedule.plans import plan
-from tilegrad import Context, Device, Tensor
+from tilegrad import Context, Device, Tensor, dtypes
 from tilegrad.engine.build import pipeline
 from tilegrad.engine.build.pipeline import CompiledKernel, best_key, make_kernel
 from tilegrad.engine.plans import plans
@@ -16,6 +16,7 @@ from tilegrad.engine.program.stages import to_program
 from tilegrad.hardware import cuda_target
 from tilegrad.ir.uop import UOp
 from tilegrad.optimize.generators.heuristic import shape, short_shape
+from tilegrad.optimize.opts.opt import OptOps
 from tilegrad.optimize.opts.opts import start
 
 Array = np.ndarray
@@ -136,11 +137,23 @@ def test_short_shapes_have_less_text() -> None:
 
 def test_what_has_one_shape_has_no_short_one() -> None:
     target = Device["CPU"].target
-    for item in plan(Tensor(a) * 2 + 1, Tensor(a).flip(1)).items:
+    small = Tensor(a[:2, :2].copy())
+    for item in plan(small * 2 + 1, small.flip(1)).items:
         assert item.ast is not None
         started = start(item.ast, target)
         assert short_shape(started, target) == (shape(started, target), False)
         assert make_kernel(item.ast, Device["CPU"], "1" * 40, is_short=True).lines == 0
+
+
+def test_a_short_shape_of_a_plain_kernel_has_one_vector() -> None:
+    target = Device["CPU"].target
+    (item,) = plan(Tensor(a) * 2 + 1).items
+    assert item.ast is not None
+    started = start(item.ast, target)
+    short, differs = short_shape(started, target)
+    width = target.lanes_of(dtypes.float32)
+    assert differs and width > 1
+    assert [opt.arg for opt in short.arg.opts if opt.op is OptOps.UPCAST] == [width]
 
 
 def test_the_best_shape_does_not_depend_on_the_short_one() -> None:

@@ -12,7 +12,7 @@ from tilegrad.base.trace import recording
 from tilegrad.engine.program.stages import to_program
 from tilegrad.ir import Axis, Ops, UOp
 from tilegrad.ir.args import KernelInfo
-from tilegrad.optimize.analysis.stream_facts import score
+from tilegrad.optimize.analysis.stream_facts import asks_position, score
 from tilegrad.optimize.generators.heuristic import heuristic
 from tilegrad.optimize.opts.opt import Opt, OptOps
 from tilegrad.optimize.opts.opts import start
@@ -135,3 +135,35 @@ def test_reductions_that_share_their_loops_have_lanes_along_one() -> None:
     ast = UOp.sink(*stores, arg=KernelInfo("r", (0, 1, 2)))
     found = [opt for opt in heuristic(start(ast, target), target) if opt.op is OptOps.UNROLL]
     assert len(found) == 1
+
+
+def test_conditions_on_loaded_values_unroll_no_row() -> None:
+    """A row of 256 labels that are compared with a limit: no iteration knows them before it runs,
+    but each knows whether it is beyond half of the row.
+    """
+    target = Target("lanes", vector_bytes=64, has_mask=True)
+    i = loop(256, 0)
+    out, words, table = (
+        UOp(Ops.DEFINE_GLOBAL, dtype.ptr(256), (), slot)
+        for slot, dtype in enumerate((dtypes.float, dtypes.long, dtypes.float))
+    )
+    word = UOp(Ops.CAST, dtypes.index, (words.load(i),))
+    other = UOp.const(dtypes.float, 0)
+    loads = {
+        condition: UOp(Ops.LOAD, dtypes.float, (table, i, other, gate))
+        for condition, gate in (("value", word < 10), ("position", i < 128))
+    }
+    assert not asks_position(loads["value"], i)
+    assert asks_position(loads["position"], i)
+    shapes = {
+        condition: start(
+            UOp(Ops.SINK, arg=KernelInfo("E", (0,)), src=(out.store(i, load),)), target
+        )
+        for condition, load in loads.items()
+    }
+    unrolled = {
+        condition: [opt.arg for opt in heuristic(ast, target) if opt.op is OptOps.UPCAST]
+        for condition, ast in shapes.items()
+    }
+    assert unrolled["position"] == [256]
+    assert unrolled["value"] and max(unrolled["value"]) <= 64

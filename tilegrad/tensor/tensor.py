@@ -251,8 +251,8 @@ class Tensor(Slots, Interchange, AbsentNames, metaclass=_Kind):
             return self
         # A run in another thread gives tensors other nodes: not meanwhile.
         with exclusive():
-            look_ahead(self.uop)
             leaves, found = self._leaves_and_gradients(gradient)
+            look_ahead([self.uop, *(node for node in found if node is not None)])
         for leaf, node in zip(leaves, found):
             if node is not None:
                 node = after_hooks(leaf, node)

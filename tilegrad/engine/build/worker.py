@@ -11,7 +11,7 @@ import gc
 import os
 import pickle
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from itertools import chain
 from queue import Empty, SimpleQueue
@@ -66,6 +66,8 @@ class _Worker:
         self.ahead: dict[str, Message] = {}
         # Whether it is still to be said which these are.
         self.is_untold = False
+        # Keys of all jobs that have come.
+        self.asked: set[str] = set()
         threading.Thread(target=self._read, args=(source,), daemon=True).start()
 
     def _read(self, source: IO[bytes]) -> None:
@@ -81,20 +83,35 @@ class _Worker:
         """Say that the compiler is loaded; answer until there is nothing more to read, or for a
         while nothing to do.
         """
-        with contextlib.suppress(BrokenPipeError, Empty):
+        with contextlib.suppress(BrokenPipeError, Empty, _OverError):
             write_message(sink, {})
-            while (message := self.messages.get(timeout=_IDLE_S)) is not None:
-                job, graph = message
-                with Context(**job["switches"]):
-                    backend = self._backend(job)
-                    if "ahead" in job:
-                        self._look_ahead(graph, job["device"], backend)
-                        continue
-                    if self.is_untold:
-                        self.is_untold = False
-                        write_message(sink, {"ahead": list(self.ahead)})
-                    known = self.ahead.pop(job["key"], None) if job["is_short"] else None
-                    write_message(sink, *(known or answer(job, graph, backend)))
+            while True:
+                job, graph = self._next(timeout=_IDLE_S)
+                if "ahead" in job:
+                    with Context(**job["switches"]):
+                        self._look_ahead(graph, job["device"], self._backend(job), sink)
+                else:
+                    self._answer(job, graph, sink)
+
+    def _next(self, timeout: float | None = None) -> Message:
+        """The next message.
+
+        Raises _OverError where there is none to come, Empty after the time given.
+        """
+        message = self.messages.get(timeout=timeout)
+        if message is None:
+            raise _OverError
+        return message
+
+    def _answer(self, job: Mapping[str, Any], graph: bytes, sink: IO[bytes]) -> None:
+        """Give the kernel of a job, after the keys of those made ahead."""
+        with Context(**job["switches"]):
+            if self.is_untold:
+                self.is_untold = False
+                write_message(sink, {"ahead": list(self.ahead)})
+            self.asked.add(job["key"])
+            known = self.ahead.pop(job["key"], None) if job["is_short"] else None
+            write_message(sink, *(known or answer(job, graph, self._backend(job))))
 
     def _backend(self, job: Mapping[str, Any]) -> Backend | None:
         described = repr(job["switches"]), job["device"]
@@ -102,31 +119,51 @@ class _Worker:
             self.backends[described] = _described(job["device"])
         return self.backends[described]
 
-    def _look_ahead(self, graph: bytes, device: str, backend: Backend | None) -> None:
-        """Make the kernels that are final before the schedule of a graph is complete, until there
-        is another message.
+    def _look_ahead(
+        self, graph: bytes, device: str, backend: Backend | None, sink: IO[bytes]
+    ) -> None:
+        """Make the kernels that are final before the schedule of a graph is complete, until a plan
+        asks for all of its own. Jobs that come from its schedule are answered between two of them.
         """
         from tilegrad.schedule.schedule import make_schedule
 
-        if backend is None:
+        if backend is None or not self.messages.empty():
             return
 
         def begin(ast: UOp, device: str) -> None:
-            if not self.messages.empty():
-                raise _WantedError
+            while not self.messages.empty():
+                job, asked = self._next()
+                self._answer(job, asked, sink)
+                if job["is_complete"]:
+                    raise _WantedError
             key = kernel_key(ast, backend)
-            if device == backend.name and key not in self.ahead:
+            if device == backend.name and key not in self.ahead and key not in self.asked:
                 self.ahead[key] = _made(ast, key, backend, is_short=True)
                 self.is_untold = True
 
         # The process that asked meets any error itself.
-        with contextlib.suppress(Exception):
+        with _unless_over():
             targets = {device: backend.target}
             make_schedule(pickle.loads(graph), targets, device, plain=False, begin=begin)
 
 
 class _WantedError(Exception):
     """There is something to do that somebody waits for."""
+
+
+class _OverError(Exception):
+    """The process that asks has ended."""
+
+
+@contextlib.contextmanager
+def _unless_over() -> Iterator[None]:
+    """Errors mean nothing here, but that of the end."""
+    try:
+        yield
+    except (_OverError, BrokenPipeError):
+        raise
+    except Exception:
+        pass
 
 
 def _described(device: str) -> Backend | None:

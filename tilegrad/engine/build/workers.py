@@ -63,6 +63,8 @@ class _SharedJobs:
         self._outstanding: Counter[Helper] = Counter()
         self._changed = threading.Condition()
         self.switches = asdict(config.current())
+        # Whether all jobs of the plan are known: before, they come from its schedule.
+        self.is_complete = False
         self.done: dict[str, CompiledKernel] = {}
         self.add(jobs)
 
@@ -158,17 +160,21 @@ class Helper:
         )
         assert self.process.stdin is not None
         write_message(self.process.stdin, {"rehearses": rehearses, "is_behind": is_behind})
-        self.is_loaded = self.has_ended = False
+        # Whether it makes kernels ahead of a plan that has not begun, and the keys of those made.
+        self.is_loaded = self.has_ended = self.is_ahead = False
+        self._made_ahead: set[str] = set()
         # Jobs of plans, and graphs whose kernels are made ahead.
         self._waiting: SimpleQueue[_SharedJobs | Message] = SimpleQueue()
         threading.Thread(target=self._serve, name="tilegrad worker", daemon=True).start()
 
     def serve(self, shared: _SharedJobs) -> None:
         """Take jobs of `shared` from now on, or once the process is loaded, until none is left."""
+        self.is_ahead = False
         self._waiting.put(shared)
 
     def look_ahead(self, graph: UOp, device: str) -> None:
-        """Make kernels of `graph` until a plan asks for some, which may be the same."""
+        """Make kernels of `graph` until a plan asks for its own, which may be the same."""
+        self.is_ahead = True
         fields = {"ahead": True, "device": device, "switches": asdict(config.current())}
         self._waiting.put((fields, pickle.dumps(graph)))
 
@@ -200,6 +206,8 @@ class Helper:
     def _work(self, shared: _SharedJobs) -> None:
         assert self.process.stdin is not None and self.process.stdout is not None
         sent: deque[str] = deque()
+        if self._made_ahead:
+            shared.reserve(self._made_ahead, self)
         while True:
             while (job := shared.take(self)) is not None:
                 sent.append(job.key)
@@ -207,6 +215,7 @@ class Helper:
                     "key": job.key,
                     "device": job.device,
                     "is_short": job.is_short,
+                    "is_complete": shared.is_complete,
                     "switches": shared.switches,
                 }
                 write_message(self.process.stdin, fields, pickle.dumps(job.ast))
@@ -217,9 +226,11 @@ class Helper:
                 raise EOFError
             found, binary = answer
             if "ahead" in found:
+                self._made_ahead.update(found["ahead"])
                 shared.reserve(found["ahead"], self)
                 continue
             key = sent.popleft()
+            self._made_ahead.discard(key)
             if found:
                 counters.add(found["work"])
             made = kernel_from(key, found["kernel"], binary) if found else None
@@ -261,8 +272,10 @@ class Helpers:
         return len(self._helpers)
 
     def are_worth(self, kernels: int) -> bool:
-        """Whether a plan with that number of kernels to make is shared with them."""
-        if any(helper.is_loaded for helper in self._helpers):
+        """Whether a plan with that number of kernels to make is shared with them. A small one
+        interrupts no helper that works ahead.
+        """
+        if any(helper.is_loaded and not helper.is_ahead for helper in self._helpers):
             return kernels >= _WORTH_SHARING
         return len(self) > 0 and kernels >= _WORTH_STARTING
 
@@ -279,6 +292,7 @@ class Helpers:
         Raises what `here` raises.
         """
         shared = self._shared or _SharedJobs()
+        shared.is_complete = True
         shared.add(jobs)
         self._serve(shared)
         try:
@@ -341,13 +355,13 @@ def taken(count: int) -> Iterator[Helpers | None]:
 
 
 def look_ahead(graph: UOp, device: str) -> None:
-    """Let a helper that is loaded make kernels of `graph`, if there is one: a plan that has them is
-    about to be made.
+    """Let a helper make kernels of `graph`, if there is one: a plan that has them is about to be
+    made.
     """
     with _changes:
-        loaded = [helper for helper in _helpers if helper.is_loaded and not helper.has_ended]
-    if loaded:
-        loaded[0].look_ahead(graph, device)
+        helpers = [helper for helper in _helpers if not helper.has_ended]
+    if helpers:
+        helpers[0].look_ahead(graph, device)
 
 
 def behind() -> Helpers:

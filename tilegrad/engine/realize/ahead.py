@@ -1,15 +1,18 @@
-"""Kernels of the forward pass are made while the user's code goes on to gradients.
+"""Kernels of a first step are made while the user's code goes on to the optimizer.
 
 A process whose kernels are not compiled yet has a helper (engine.build.workers) that waits for the
-first plan: until the backward pass and the optimizer have made their nodes, and until the schedule
-has the first product. By `backward()` the forward pass is known. Most of its products are kernels
-of the step as well, letter by letter; others cost an idle core.
+first plan: until the optimizer has made its nodes, and until the schedule has the first product.
+After `backward()` the loss and its gradients are known. Nearly all of their products are kernels of
+the step as well, letter by letter; others cost an idle core.
+
+Parameters that are to be drawn count as memory: an optimizer computes them before its first step.
 """
 
 from __future__ import annotations
 
 import itertools
 import sys
+from collections.abc import Sequence
 
 from tilegrad.base.config import config
 from tilegrad.device.registry import Device
@@ -25,7 +28,7 @@ __all__ = ["look_ahead"]
 
 # Ops of graphs whose kernels depend on more than the nodes below.
 _REFUSED = frozenset({
-    Ops.ASSIGN, Ops.AFTER, Ops.BIND, Ops.CUSTOM, Ops.LOOP, Ops.LOOP_OUTPUT, Ops.SHARD,
+    Ops.AFTER, Ops.BIND, Ops.CUSTOM, Ops.LOOP, Ops.LOOP_OUTPUT, Ops.SHARD,
 })  # fmt: skip
 _LEAVES = (Ops.BUFFER, Ops.COPY)
 _WORKERS = "tilegrad.engine.build.workers"
@@ -33,9 +36,9 @@ _WORKERS = "tilegrad.engine.build.workers"
 _is_over = False
 
 
-def look_ahead(loss: UOp) -> None:
-    """Let a helper make kernels of the graph of `loss`, if it is the first one in this process and
-    a helper is loaded, as where the cache was empty.
+def look_ahead(values: Sequence[UOp]) -> None:
+    """Let a helper make kernels of the graph of a loss and its gradients, if they are the first in
+    this process and there is a helper, as where the cache was empty.
     """
     global _is_over
     if _is_over:
@@ -45,22 +48,22 @@ def look_ahead(loss: UOp) -> None:
         return
     if not count_of_helpers():
         return
-    graph = _numbered(loss)
+    graph = _numbered(values)
     if graph is not None:
         from tilegrad.engine.build import workers
 
         workers.look_ahead(graph, Device.DEFAULT)
 
 
-def _numbered(loss: UOp) -> UOp | None:
-    """The graph of `loss` as a schedule takes it, if it is plain and on one device. Copies to that
-    device count as memory.
+def _numbered(values: Sequence[UOp]) -> UOp | None:
+    """The graph of some values as a schedule takes it, if it is plain and on one device. Copies to
+    that device count as memory.
     """
     mapping: dict[UOp, UOp] = {}
     leaves: dict[UOp, UOp] = {}
     draws = itertools.count()
-    for node in toposort([loss], stop=_is_memory):
-        memory = node if node.op in _LEAVES else memory_of(node)
+    for node in toposort(values, stop=_memory):
+        memory = _memory(node)
         if memory is not None:
             base = base_of(memory)
             source = base.src[0] if base.op is Ops.COPY else base
@@ -75,9 +78,16 @@ def _numbered(loss: UOp) -> UOp | None:
             mapping[node] = node.replace(arg=draw)
         elif node.op in _REFUSED:
             return None
-    return UOp.sink(loss.substitute(mapping))
+    return UOp.sink(*values).substitute(mapping)
 
 
-def _is_memory(node: UOp) -> bool:
-    """Whether the value of a node is there, or copied from where it is."""
-    return node.op in _LEAVES or memory_of(node) is not None
+def _memory(node: UOp) -> UOp | None:
+    """The memory that holds the value of a node, is copied from where it is, or will be written."""
+    if node.op in _LEAVES:
+        return node
+    if node.op is not Ops.ASSIGN:
+        return memory_of(node)
+    target = node.src[0]
+    while (before := base_of(target)).op is Ops.ASSIGN:
+        target = target.substitute({before: before.src[0]})
+    return target

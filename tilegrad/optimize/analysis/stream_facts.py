@@ -8,11 +8,13 @@ from collections.abc import Sequence
 from tilegrad.base.dtype import DType
 from tilegrad.ir.op import Axis, Ops
 from tilegrad.ir.queries import loads_of, stride_of, trips_of
+from tilegrad.ir.rules.sums import conjuncts
 from tilegrad.ir.uop import UOp
 from tilegrad.ir.vector_lanes import MOST_LOADS
 from tilegrad.optimize.analysis.facts import UNROLLED, has_functions, stores
 
 __all__ = [
+    "asks_position",
     "has_unit_load",
     "is_lane_reduction",
     "is_picked",
@@ -33,6 +35,14 @@ def is_picked(ast: UOp, loop: UOp) -> bool:
 
 def _varies(node: UOp, loop: UOp) -> bool:
     return node.op is Ops.LOAD and loop in node.index.ranges
+
+
+def asks_position(load: UOp, loop: UOp) -> bool:
+    """Whether a load has a condition that the iteration of `loop` decides, and no loaded value."""
+    return load.is_gated and any(
+        loop in condition.ranges and all(each.op is not Ops.LOAD for each in condition.toposort())
+        for condition in conjuncts(load.gate)
+    )
 
 
 def padded_load(reductions: list[UOp], store: UOp, *, is_large: bool) -> UOp | None:

@@ -137,7 +137,7 @@ class _Heuristic(Streamer, StageShaper):
 
     def unroll_sliding(self) -> None:
         """Unroll the short loop of a sum along which unrolled rows of results read the elements
-        that the row before them reads a step later, as the gradient of a filter does: each value is
+        that a row before them reads a step later, as the gradient of a filter does: each value is
         loaded once.
         """
         nodes = self.ast.toposort()
@@ -152,15 +152,20 @@ class _Heuristic(Streamer, StageShaper):
         for loop in reduction.src[1:]:
             if loop.axis is not Axis.REDUCE or loop.extent.op is not Ops.CONST:
                 continue
-            steps = [(load, stride_of(load.index, loop)) for load in loads]
-            slides = any(
-                step and any(stride_of(load.index, row) == step for row in rows)
-                for load, step in steps
-            )
-            if slides and loop.vmax < UNROLLED:
+            carried = [_carried(load, loop, row) for load in loads for row in rows]
+            if loop.vmax < UNROLLED and any(carried) and self.holds(reduction, max(carried)):
                 unroll = partial(self.move, OptOps.UNROLL, loop, 0)
                 choose(self, [unroll, lambda: None], given=(), is_short=False)
                 return
+
+    def holds(self, reduction: UOp, carried: float) -> bool:
+        """Whether registers hold the results of a reduction and that share of as many operands;
+        without multiply-adds, products beside them.
+        """
+        lanes = prod(loop.extent.vmax for loop in reduction.ranges if loop.axis is Axis.UPCAST)
+        results = self.target.registers_of(reduction.dtype, lanes)
+        needed = (1 if self.target.has_fma else 2) + carried
+        return needed * results <= self.target.accumulators
 
     def unroll_short(self, least: float) -> None:
         """Unroll the innermost loop of a contraction where it is short and conditions of loads ask
@@ -192,3 +197,14 @@ class _Heuristic(Streamer, StageShaper):
             return
         unroll = partial(self.move, OptOps.UNROLL, inner, 0)
         choose(self, [lambda: None, unroll], least=least, given=())
+
+
+def _carried(load: UOp, loop: UOp, row: UOp) -> float:
+    """The share of the rows that `row` unrolls whose loads the next iteration of `loop` reads again
+    for others.
+    """
+    step, apart = (stride_of(load.index, axis) for axis in (loop, row))
+    if not step or not apart or step % apart:
+        return 0.0
+    rows = int(row.extent.vmax)
+    return max(rows - step // apart, 0) / rows if step // apart > 0 else 0.0

@@ -21,6 +21,7 @@ from tilegrad.optimize.analysis.facts import (
     stores,
 )
 from tilegrad.optimize.analysis.stream_facts import (
+    asks_position,
     has_unit_load,
     is_lane_reduction,
     is_picked,
@@ -317,6 +318,9 @@ class Streamer(Pooler):
         extent = loop.extent.arg
         # Picking elements takes the registers of its positions, and loads that nothing speeds up.
         vectors = 1 if is_picked(self.ast, loop) else 4
+        if self.is_short and self.is_plain() and vectors > 1:
+            # Each vector in an iteration is as much text again.
+            vectors, self.was_shortened = 1, self.was_shortened or extent > width
         amount = lane_amount(extent, width, vectors, has_mask=self.target.has_mask)
         outside = {*self.outputs()} - {loop}
         if self.is_short_and_gated(loop, width):
@@ -325,9 +329,9 @@ class Streamer(Pooler):
             else:
                 self.unroll_row(loop, width)
             return
-        if self.is_plain() and (amount <= width or extent % amount):
+        if self.is_plain() and not self.is_short and (amount <= width or extent % amount):
             # No vector is alone in its iteration or has a mask, if little is computed twice.
-            wide = 4 * max(width, self.lanes_moved(loop))
+            wide = vectors * max(width, self.lanes_moved(loop))
             again = padded_to(extent, wide) - extent
             if 2 * LONG * again <= extent and self.overlap_to(loop, wide):
                 return
@@ -344,7 +348,8 @@ class Streamer(Pooler):
         if amount > 1:
             shapes: list[Callable[[], object]] = []
             shapes.append(partial(self.split_to, loop, OptOps.UPCAST, amount))
-            if self.is_plain() and width < extent and (extent % width or amount <= width):
+            has_rest = extent % width or (amount <= width and not self.is_short)
+            if self.is_plain() and width < extent and has_rest:
                 if extent <= UNROLLED * width:
                     shapes.append(partial(self.unroll_row, loop, width))
                 else:
@@ -429,7 +434,7 @@ class Streamer(Pooler):
         all.
         """
         loads = loads_of(self.ast)
-        gated = sum(load.is_gated and loop in load.gate.ranges for load in loads)
+        gated = sum(asks_position(load, loop) for load in loads)
         vectors = padded_to(loop.extent.arg, width) // width
         is_row = 1 < vectors <= UNROLLED and vectors * gated <= _MOST_ASKED
         return self.is_plain() and gated > 0 and is_row
