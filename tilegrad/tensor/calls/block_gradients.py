@@ -16,6 +16,7 @@ from tilegrad.base.config import gradients as are_recorded
 from tilegrad.base.trace import counters
 from tilegrad.ir.uop import UOp
 from tilegrad.tensor.calls.below import Below, Seed
+from tilegrad.tensor.calls.given_gradients import sum_of_gradients
 from tilegrad.tensor.calls.sized_gradients import Backward
 from tilegrad.tensor.calls.uploads import uploaded
 from tilegrad.tensor.handle.gradient import replaces_gradients
@@ -63,14 +64,19 @@ class _Totals:
         """
         if target.__class__ is Call:
             known = self.of_calls.get(target)
-            total = self.of_calls[target] = gradient if known is None else known + gradient
+            total = _sum(known, gradient)
+            self.of_calls[target] = total
         else:
             _, known = self.of_leaves.get(id(target), (None, None))
             if known is None and not is_first:
                 known = _zeros(gradient)
-            total = gradient if known is None else known + gradient
+            total = _sum(known, gradient)
             self.of_leaves[id(target)] = target, total
         return total
+
+
+def _sum(known: Any, gradient: Any) -> Any:
+    return gradient if known is None else sum_of_gradients(known, gradient)
 
 
 def _zeros(like: Any) -> Any:
