@@ -25,6 +25,7 @@ from tilegrad.tensor.handle.kinds import next_number
 from tilegrad.tensor.handle.replaced import postpone
 from tilegrad.tensor.handle.size_arguments import NO_VARIABLES
 from tilegrad.tensor.handle.waiting import Call, Input, this_thread
+from tilegrad.tensor.storage import running
 
 __all__ = ["given_gradients", "sum_of_gradients"]
 
@@ -33,15 +34,24 @@ _sums: Bounded[tuple[DType, tuple[int, ...], str], tuple[Template, int]] = Bound
 
 
 def given_gradients(
-    below: Below, found: Backward, seeds: Sequence[Any], kind: Any = None
+    below: Below,
+    found: Backward,
+    seeds: Sequence[Any],
+    kind: Any = None,
+    *,
+    is_computed: bool = False,
 ) -> list[tuple[Any, Any]]:
     """The target and the gradient, a call that waits, of each that is `found`, from the `seeds`,
-    tensors, if what they are below is no loss. Those of calls are of the class `kind`.
+    tensors, if what they are below is no loss. Those of calls are of the class `kind`. Seeds that
+    are constants are memory if the gradients go by calls alone, which `is_computed` says.
     """
     entry = (call_site(),)
     inputs = tuple(below.leaves)
     if seeds:
-        inputs = (*inputs[: -len(seeds)], *map(_input_of, seeds))
+        inputs = (
+            *inputs[: -len(seeds)],
+            *[_input_of(each, is_computed=is_computed) for each in seeds],
+        )
     made: list[tuple[Any, Any]] = []
     for position, node in found.constants:
         target = below.targets[position]
@@ -67,7 +77,7 @@ def sum_of_gradients(first: Any, second: Any) -> Any:
     device = device_of(second)
     template, number = _sum_of(second.dtype, second.shape, device)
     total = _blank(type(second), second.device)
-    inputs = _input_of(first), _input_of(second)
+    inputs = tuple([_input_of(each, is_computed=True) for each in (first, second)])
     postpone(total, template, template.results[0], number, inputs, (call_site(),), template.size)
     return total
 
@@ -93,8 +103,8 @@ def _blank(kind: Any, device: Any) -> Any:
     return made
 
 
-def _input_of(seed: Any) -> Input:
-    """The input of a call that reads a gradient from memory."""
+def _input_of(seed: Any, *, is_computed: bool) -> Input:
+    """The input of a call that reads a gradient from memory, which `is_computed` now."""
     call: Call | None = seed._call
     if call is not None and call.pool is this_thread.pool:
         return call
@@ -102,4 +112,10 @@ def _input_of(seed: Any) -> Input:
     if not node.is_constant:
         return node
     memory = in_memory(seed)
-    return UOp(Ops.CONTIGUOUS, node.dtype, (node,)) if memory is seed else _input_of(memory)
+    if memory is not seed:
+        return _input_of(memory, is_computed=is_computed)
+    # A constant that the host does not compute exactly, such as the gradient of a mean.
+    copy = UOp(Ops.CONTIGUOUS, node.dtype, (node,), device_of(seed))
+    if is_computed:
+        running.run([copy], NO_VARIABLES)
+    return copy

@@ -17,16 +17,14 @@ from typing import Any
 from tilegrad.base.recent import Recent
 from tilegrad.ir.uop import UOp
 from tilegrad.tensor.calls.below import Below, families
-from tilegrad.tensor.calls.block_gradients import gradients_in_blocks, loop_below
+from tilegrad.tensor.calls.block_gradients import gradients_in_blocks, loop_below, note_loop
 from tilegrad.tensor.calls.given_gradients import given_gradients
 from tilegrad.tensor.calls.sized_gradients import Backward
 from tilegrad.tensor.calls.staged_gradients import Descent, stops_below
 from tilegrad.tensor.handle.device import canonical
 from tilegrad.tensor.handle.gradient import add_gradient, replaces_gradients
 from tilegrad.tensor.handle.leaf_hooks import hooks_of
-from tilegrad.tensor.handle.replaced import postpone
-from tilegrad.tensor.handle.size_arguments import NO_VARIABLES
-from tilegrad.tensor.handle.waiting import Call, Input, Number, this_thread
+from tilegrad.tensor.handle.waiting import Number, this_thread
 from tilegrad.tensor.storage.writes import postpones_calls
 
 __all__ = ["wait_for_gradients", "waiting_gradients"]
@@ -63,7 +61,7 @@ def wait_for_gradients(loss: Any) -> bool:
             return False
         descent.run()
     else:
-        given = partial(given_gradients, kind=type(loss))
+        given = partial(given_gradients, kind=type(loss), is_computed=True)
         blocks = None if _is_known(below) else loop_below(below)
         gradients = blocks and gradients_in_blocks(below, blocks, _gradients_of, given)
         if blocks and not gradients:
@@ -122,6 +120,7 @@ def _below(loss: Any, targets: Sequence[Any] | None) -> Below | None:
             return None
         below = Below(asked, below.device, None, stops_below(asked))
     if not below.is_plain or not below.targets or below.may_be_lost():
+        note_loop(below)
         return None
     return below
 
