@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+from tilegrad.base.collection import make_room
 from tilegrad.base.config import current_config
 from tilegrad.base.recent import Recent
 from tilegrad.engine.realize import realize as engine
@@ -30,6 +31,8 @@ __all__ = ["blocks_of", "compute_blocks", "joined", "note_length"]
 Compute = Callable[[Sequence[Call]], bool]
 # Fewer calls have a plan of their own sooner.
 _FEWEST_CALLS = 128
+# Objects of Python for each call: it, its tensor, the reference to that, its inputs, its line.
+_OBJECTS = 6
 _OFTEN, _MOST_LENGTHS = 64, 1 << 12
 # Steps of a program's first loop that have the templates of its calls made, and are no calls.
 _MOST_MADE = 2
@@ -76,7 +79,10 @@ def blocks_of(calls: Sequence[Call], device: str, *, has_gradients: bool) -> lis
     no loop, or one that is planned as a whole.
     """
     loop = _loop_in(calls, device)
-    return None if loop is None or _is_whole(loop, has_gradients) else loop.blocks
+    if loop is None:
+        return None
+    make_room(_OBJECTS * len(calls))
+    return None if _is_whole(loop, has_gradients) else loop.blocks
 
 
 def note_length(calls: Sequence[Call], device: str, *, has_gradients: bool) -> None:
