@@ -330,7 +330,7 @@ class Below:
 
 
 def stand_in_node(position: int, dtype: DType, shape: tuple[int, ...], device: str) -> UOp:
-    """The node that stands for a leaf of which only this is known."""
+    """The node that stands for a leaf, known by its dtype, shape and device alone."""
     alone = CustomArg(f"leaf {position}", shape, _no_call)
     # A rule may ask on which device it is.
     return UOp(Ops.CONTIGUOUS, dtype, (UOp(Ops.CUSTOM, dtype, (), alone),), device)
