@@ -9,13 +9,14 @@ from collections.abc import Iterator
 
 import pytest
 
-from tilegrad.base.collection import no_collection
+from tilegrad.base.collection import make_room, no_collection
 
 
 @pytest.fixture(autouse=True)
 def _as_before() -> Iterator[None]:
-    was_enabled = gc.isenabled()
+    was_enabled, thresholds = gc.isenabled(), gc.get_threshold()
     yield
+    gc.set_threshold(*thresholds)
     (gc.enable if was_enabled else gc.disable)()
 
 
@@ -89,3 +90,22 @@ def test_threads_that_come_and_go_leave_it_on() -> None:
     for thread in threads:
         thread.join()
     assert gc.isenabled()
+
+
+def test_room_for_the_objects_of_a_step() -> None:
+    gc.set_threshold(700, 10, 10)
+    make_room(5000)
+    assert gc.get_threshold() == (5000, 10, 10)
+    make_room(300)
+    assert gc.get_threshold() == (5000, 10, 10)
+    make_room(9000)
+    assert gc.get_threshold() == (9000, 10, 10)
+    make_room(1 << 40)
+    assert gc.get_threshold()[0] <= 1 << 17
+
+
+def test_a_threshold_of_the_user_stays() -> None:
+    for young in (0, 800, 1234):
+        gc.set_threshold(young, 10, 10)
+        make_room(5000)
+        assert gc.get_threshold() == (young, 10, 10)

@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["policy", "sequences"]
+__all__ = ["RandomProgram", "policy", "sequences"]
 
 
-class _Program:
+class RandomProgram:
     """One program: its choices, its data, and the numbers that it has read."""
 
     def __init__(self, library: Any, seed: int):
@@ -41,7 +41,7 @@ class _Program:
 
 def policy(library: Any, seed: int) -> list[float]:
     """Episodes of changing lengths; values are read between the losses that they are part of."""
-    p = _Program(library, seed)
+    p = RandomProgram(library, seed)
     m, nn = p.m, p.m.nn
     inputs, hidden, actions = p.choice.choice([3, 5]), p.choice.choice([6, 8]), 3
     activation = p.choice.choice([nn.ReLU, nn.Tanh, nn.SiLU])()
@@ -75,7 +75,7 @@ def policy(library: Any, seed: int) -> list[float]:
     return p.read + [float(each.detach().abs().sum()) for each in parameters]
 
 
-def _logarithm(p: _Program, scores: Any, style: int, action: int) -> Any:
+def _logarithm(p: RandomProgram, scores: Any, style: int, action: int) -> Any:
     """The logarithm of an action's probability, in one of the ways that people write it."""
     m, functional = p.m, p.functional
     if style == 0:
@@ -90,7 +90,7 @@ def _logarithm(p: _Program, scores: Any, style: int, action: int) -> Any:
 
 
 def _loss_of_episode(
-    p: _Program, logarithms: list[Any], values: list[Any], rewards: list[float], kind: int
+    p: RandomProgram, logarithms: list[Any], values: list[Any], rewards: list[float], kind: int
 ) -> Any:
     m, functional = p.m, p.functional
     earned, returns = 0.0, []
@@ -120,7 +120,7 @@ def _loss_of_episode(
 
 def sequences(library: Any, seed: int) -> list[float]:
     """Sequences of changing lengths through a cell; views of them are held and written to later."""
-    p = _Program(library, seed)
+    p = RandomProgram(library, seed)
     m, nn = p.m, p.m.nn
     inputs, hidden, items = 3, p.choice.choice([5, 6]), p.choice.choice([1, 3])
     kind, style, loss_of = p.choice.randrange(4), p.choice.randrange(4), p.choice.randrange(4)

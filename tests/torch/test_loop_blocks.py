@@ -12,9 +12,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.fresh import forget
 from tilegrad import Context, torch
 from tilegrad.base.trace import counters
-from tilegrad.tensor.calls import gradients
+from tilegrad.tensor.calls import block_gradients, gradients
 from tilegrad.tensor.handle.waiting import Call, this_thread
 from tilegrad.tensor.storage import block_runs
 from tilegrad.tensor.storage.loop_blocks import loop_of
@@ -116,6 +117,48 @@ def test_a_new_length_has_no_plan_of_its_own() -> None:
         assert (schedules, compiles) == (0, 0)
         # The loss, blocks of 32, a block for each binary digit of the rest, and the first step.
         assert blocks == 2 + (length - 1) // 32 + ((length - 1) % 32).bit_count()
+
+
+def test_the_first_blocks_of_a_process_have_all_gradients() -> None:
+    """No template is known: sums of gradients are calls nevertheless, and no block is in vain."""
+    forget()
+    net = Recurrence()
+    # The first steps have nodes, and the first loop of calls runs as a whole.
+    for length in (40, 40, 57):
+        net.train(net.sequence(length))
+    x = net.sequence(70)
+    before = counters.blocks
+    agree(net.train(x), net.expected(x))
+    # The loss, two blocks of 32, those of 4 and 1, and the first step.
+    assert counters.blocks - before == 2 + 2 + 2
+
+
+def test_a_mean_of_losses_of_all_steps() -> None:
+    """The gradient of a sum that is divided by the length is a constant in memory."""
+    net = Recurrence()
+    for length in (24, 30, 47, 40, 66, 52):
+        x = net.sequence(length)
+        given, h, loss = torch.tensor(x), torch.zeros(BATCH, HIDDEN), 0.0
+        for t in range(length):
+            h = net.step(given[:, t], h)
+            loss = loss + (h**2).sum()
+        net.w.grad = net.u.grad = None
+        before = counters.blocks
+        (loss / length).backward()
+        blocks = counters.blocks - before
+        _, expected = net.expected(x, lambda states: 2 * states / len(states))
+        agree((1.0, [net.w.grad.numpy(), net.u.grad.numpy()]), (1.0, expected))
+    assert blocks > 2
+
+
+def test_without_room_for_sums_the_nodes_tell(monkeypatch: pytest.MonkeyPatch) -> None:
+    net = Recurrence()
+    for length in (24, 40):
+        net.train(net.sequence(length))
+    monkeypatch.setattr(block_gradients, "uploaded", lambda *given: None)
+    for length in (33, 51):
+        x = net.sequence(length)
+        agree(net.train(x), net.expected(x))
 
 
 def test_a_slice_with_a_name_is_memory_of_its_own() -> None:

@@ -13,13 +13,16 @@ import pytest
 import tilegrad.torch as ours
 from tests.fresh import forget
 from tests.torch.random_episodes import policy, sequences
+from tests.torch.random_loops import loops
 
 Program = Callable[[Any, int], list[float]]
 
 
 @pytest.mark.nightly
 @pytest.mark.parametrize(
-    ("program", "seeds"), [(policy, range(100)), (sequences, range(24))], ids=["policy", "loops"]
+    ("program", "seeds"),
+    [(policy, range(100)), (sequences, range(24)), (loops, range(24))],
+    ids=["policy", "sequences", "loops"],
 )
 def test_reads_and_gradients_are_those_of_torch(program: Program, seeds: range) -> None:
     torch = pytest.importorskip("torch")

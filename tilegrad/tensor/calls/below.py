@@ -27,7 +27,7 @@ from tilegrad.tensor.storage import past, running
 from tilegrad.tensor.storage.graphs import graphs, replayed
 from tilegrad.tensor.storage.memory import base_of
 
-__all__ = ["Below", "Seed", "ends", "families"]
+__all__ = ["Below", "Seed", "ends", "families", "stand_in_node"]
 
 # With more calls the nodes are made. A recurrent network that goes over a thousand time steps has
 # fewer calls, and fewer nodes in its gradients.
@@ -299,11 +299,7 @@ class Below:
                 )
                 continue
             shape = leaf.shape if shapes is None else shapes[position]
-            alone = CustomArg(f"leaf {position}", shape, _no_call)
-            # A rule may ask on which device it is.
-            stand_ins[leaf] = UOp(
-                Ops.CONTIGUOUS, leaf.dtype, (UOp(Ops.CUSTOM, leaf.dtype, (), alone),), self.device
-            )
+            stand_ins[leaf] = stand_in_node(position, leaf.dtype, shape, self.device)
         nodes = dict(stand_ins)
         for call in self.calls:
             inputs = [nodes[each] for each in call.inputs or ()]
@@ -331,6 +327,13 @@ class Below:
             if node is not None
         ]
         return _recorded(reached, listed, bearers, self.device)
+
+
+def stand_in_node(position: int, dtype: DType, shape: tuple[int, ...], device: str) -> UOp:
+    """The node that stands for a leaf, known by its dtype, shape and device alone."""
+    alone = CustomArg(f"leaf {position}", shape, _no_call)
+    # A rule may ask on which device it is.
+    return UOp(Ops.CONTIGUOUS, dtype, (UOp(Ops.CUSTOM, dtype, (), alone),), device)
 
 
 def _at_shapes(call: Call, inputs: list[UOp]) -> Template | None:

@@ -16,16 +16,17 @@ from tilegrad.base.config import gradients as are_recorded
 from tilegrad.base.trace import counters
 from tilegrad.ir.uop import UOp
 from tilegrad.tensor.calls.below import Below, Seed
+from tilegrad.tensor.calls.given_gradients import sum_of_gradients
 from tilegrad.tensor.calls.sized_gradients import Backward
 from tilegrad.tensor.calls.uploads import uploaded
 from tilegrad.tensor.handle.gradient import replaces_gradients
 from tilegrad.tensor.handle.waiting import Call
-from tilegrad.tensor.storage.block_runs import blocks_of, compute_blocks
+from tilegrad.tensor.storage.block_runs import blocks_of, compute_blocks, note_length
 from tilegrad.tensor.storage.host_readable import known_elements
 from tilegrad.tensor.storage.loop_blocks import CallBlock
 from tilegrad.tensor.storage.segments import compute_together
 
-__all__ = ["gradients_in_blocks", "loop_below"]
+__all__ = ["gradients_in_blocks", "loop_below", "note_loop"]
 
 TemplateOf = Callable[[Below], Backward | None]
 Given = Callable[[Below, Backward, Sequence[Any]], list[tuple[Any, Any]]]
@@ -59,21 +60,29 @@ class _Totals:
 
     def add(self, target: Any, gradient: Any, *, is_first: bool = True) -> Any:
         """Add the gradient of a call or a leaf; the sum. Unless it `is_first`, that of a leaf is
-        added to zeros in memory: the run of a block is the same whatever came before.
+        added to zeros in memory: the run of a block is the same whatever came before. None where
+        there is no room for these.
         """
         if target.__class__ is Call:
             known = self.of_calls.get(target)
-            total = self.of_calls[target] = gradient if known is None else known + gradient
+            total = _sum(known, gradient)
+            self.of_calls[target] = total
         else:
             _, known = self.of_leaves.get(id(target), (None, None))
             if known is None and not is_first:
                 known = _zeros(gradient)
-            total = gradient if known is None else known + gradient
+                if known is None:
+                    return None
+            total = _sum(known, gradient)
             self.of_leaves[id(target)] = target, total
         return total
 
 
-def _zeros(like: Any) -> Any:
+def _sum(known: Any, gradient: Any) -> Any:
+    return gradient if known is None else sum_of_gradients(known, gradient)
+
+
+def _zeros(like: Any) -> Any | None:
     import numpy
 
     return uploaded(like, numpy.zeros(like.shape, f"u{like.dtype.itemsize}"), like.dtype)
@@ -86,6 +95,14 @@ def loop_below(below: Below) -> list[CallBlock] | None:
     if below.stops or below.seeds or replaces_gradients():
         return None
     return blocks_of(below.calls, below.device, has_gradients=True)
+
+
+def note_loop(below: Below) -> None:
+    """Note the length of a loop whose gradients the nodes tell, as some of its calls have none so
+    far: it is the first one.
+    """
+    if not (below.stops or below.seeds or replaces_gradients()):
+        note_length(below.calls, below.device, has_gradients=True)
 
 
 def gradients_in_blocks(
@@ -141,6 +158,8 @@ def _descend(
         totals.add(target, gradient, is_first=loss is not None)
         for target, gradient in given(below, found, seeds)
     ]
+    if any(each is None for each in changed):
+        return False
     waiting = [each._call for each in changed if each._call is not None]
     return not waiting or compute_together(waiting)
 
@@ -163,5 +182,7 @@ def _pass_slices(roots: Sequence[Call], totals: _Totals) -> bool:
                 source = source.inputs[0]
             if source.requires_grad:
                 made = uploaded(gradient, slice_.reshape(source.shape), call.dtype)
+                if made is None:
+                    return False
                 totals.add(source, made)
     return True

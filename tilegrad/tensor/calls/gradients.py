@@ -10,26 +10,21 @@ of leaves), the nodes tell. Where hooks see it on its way, it goes from one to t
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
-from tilegrad.base.origin import call_site
 from tilegrad.base.recent import Recent
-from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp
 from tilegrad.tensor.calls.below import Below, families
-from tilegrad.tensor.calls.block_gradients import gradients_in_blocks, loop_below
-from tilegrad.tensor.calls.changing_constants import in_memory
+from tilegrad.tensor.calls.block_gradients import gradients_in_blocks, loop_below, note_loop
+from tilegrad.tensor.calls.given_gradients import given_gradients
 from tilegrad.tensor.calls.sized_gradients import Backward
 from tilegrad.tensor.calls.staged_gradients import Descent, stops_below
 from tilegrad.tensor.handle.device import canonical
 from tilegrad.tensor.handle.gradient import add_gradient, replaces_gradients
 from tilegrad.tensor.handle.leaf_hooks import hooks_of
-from tilegrad.tensor.handle.replaced import postpone
-from tilegrad.tensor.handle.size_arguments import NO_VARIABLES
-from tilegrad.tensor.handle.waiting import Call, Input, Number, this_thread
+from tilegrad.tensor.handle.waiting import Number, this_thread
 from tilegrad.tensor.storage.writes import postpones_calls
 
 __all__ = ["wait_for_gradients", "waiting_gradients"]
@@ -61,12 +56,12 @@ def wait_for_gradients(loss: Any) -> bool:
     if below.stops or any(hooks_of(each) for each in targets):
         kind = type(loss)
         one = kind._of(UOp.const(loss.dtype, 1), loss.device)
-        descent = Descent(below, one, _gradients_of, partial(_given, kind=kind))
+        descent = Descent(below, one, _gradients_of, partial(given_gradients, kind=kind))
         if not descent.is_plain:
             return False
         descent.run()
     else:
-        given = partial(_given, kind=type(loss))
+        given = partial(given_gradients, kind=type(loss), is_computed=True)
         blocks = None if _is_known(below) else loop_below(below)
         gradients = blocks and gradients_in_blocks(below, blocks, _gradients_of, given)
         if blocks and not gradients:
@@ -79,7 +74,7 @@ def wait_for_gradients(loss: Any) -> bool:
             found = _gradients_of(below)
             if found is None:
                 return False
-            gradients = _given(below, found, ())
+            gradients = given_gradients(below, found, ())
         for leaf, gradient in gradients:
             add_gradient(leaf, gradient)
     loss._call.is_loss = True
@@ -99,7 +94,7 @@ def waiting_gradients(loss: Any, targets: Sequence[Any]) -> list[Any] | None:
     if below is None or found is None:
         return None
     by_target: dict[int, Any] = {}
-    for leaf, gradient in _given(below, found, ()):
+    for leaf, gradient in given_gradients(below, found, ()):
         # Gradients of values computed from a leaf before and after it took a value add up.
         known = by_target.get(id(leaf))
         by_target[id(leaf)] = gradient if known is None else known + gradient
@@ -125,54 +120,9 @@ def _below(loss: Any, targets: Sequence[Any] | None) -> Below | None:
             return None
         below = Below(asked, below.device, None, stops_below(asked))
     if not below.is_plain or not below.targets or below.may_be_lost():
+        note_loop(below)
         return None
     return below
-
-
-def _given(
-    below: Below, found: Backward, seeds: Sequence[Any], kind: Any = None
-) -> list[tuple[Any, Any]]:
-    """The target and the gradient, a call that waits, of each that is `found`, from the `seeds`,
-    tensors, if what they are below is no loss. Those of calls are of the class `kind`.
-    """
-    entry = (call_site(),)
-    inputs = tuple(below.leaves)
-    if seeds:
-        inputs = (*inputs[: -len(seeds)], *map(_input_of, seeds))
-    made: list[tuple[Any, Any]] = []
-    for position, node in found.constants:
-        target = below.targets[position]
-        like = kind if target.__class__ is Call else target
-        made.append((target, like._of(node, below.device, NO_VARIABLES, False)))
-    for number, position, slot in found.targets:
-        target = below.targets[position]
-        like = kind if target.__class__ is Call else type(target)
-        gradient: Any = object.__new__(like)
-        gradient.device = below.device if like is kind else target.device
-        gradient._symbols, gradient._requires_grad = NO_VARIABLES, False
-        gradient._previous, gradient._is_leaf, gradient._is_shared = (), False, False
-        gradient._gradient = gradient._alias = None
-        size = found.graph.size if (number, position, slot) == found.targets[0] else 0
-        postpone(gradient, found.graph, slot, number, inputs, entry, size)
-        gradient._call.pattern = found.pattern
-        made.append((target, gradient))
-    calls = [gradient._call for _, gradient in made if gradient._call is not None]
-    siblings = [*map(weakref.ref, calls)]
-    for call in calls:
-        call.siblings = siblings
-    return made
-
-
-def _input_of(seed: Any) -> Input:
-    """The input of a call that reads a gradient from memory."""
-    call: Call | None = seed._call
-    if call is not None and call.pool is this_thread.pool:
-        return call
-    node: UOp = seed.uop
-    if not node.is_constant:
-        return node
-    memory = in_memory(seed)
-    return UOp(Ops.CONTIGUOUS, node.dtype, (node,)) if memory is seed else _input_of(memory)
 
 
 def _gradients_of(below: Below) -> Backward | None:

@@ -24,8 +24,8 @@ from tilegrad.tensor.storage.host_runs import (
     elements_of,
     evaluated,
     may_compute,
-    stored_on_host,
 )
+from tilegrad.tensor.storage.new_memory import new_memory
 
 __all__ = ["mask_values", "picked_by_host", "picked_now", "ranks_of_true", "true_columns"]
 
@@ -87,7 +87,7 @@ def picked_by_host(tensor: Any, mask: Any, frame: FrameType, code: CodeType) -> 
         dtype = (tensor._call or tensor._node).dtype
         if not found.size or not are_few(found.size, dtype):
             return None
-        buffer = stored_on_host(found, dtype, found.size)
+        buffer = new_memory(found, dtype, found.size)
     if buffer is None:
         return None
     made = object.__new__(tensor.__class__)

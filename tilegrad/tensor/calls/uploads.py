@@ -21,10 +21,11 @@ from tilegrad.device.disk import is_file
 from tilegrad.device.registry import Device
 from tilegrad.engine.run import report
 from tilegrad.ir.op import Ops
-from tilegrad.runtime.buffer import Buffer, over, size_class
+from tilegrad.runtime.buffer import Buffer
 from tilegrad.tensor.handle.core import device_of
 from tilegrad.tensor.handle.replaced import stands_on_memory
 from tilegrad.tensor.handle.waiting import Moves, Value
+from tilegrad.tensor.storage import new_memory as memory
 from tilegrad.tensor.storage.host_readable import note_uploaded
 from tilegrad.tensor.storage.writes import postpones_calls
 
@@ -84,19 +85,12 @@ def upload_bytes(tensor: Any, data: Any, dtype: DType, shape: tuple[int, ...], d
 
 def new_memory(data: Any, dtype: DType, size: int, device: str) -> Buffer | None:
     """Memory of `device`, where `can_upload`, with a copy of `data`, as for `upload_bytes`; None
-    where there is no room.
+    where there is no room. The copy is counted.
     """
-    nbytes = size * dtype.itemsize
     start = time.perf_counter()
-    raw = data if isinstance(data, (bytes, memoryview)) else _bytes_of(data)
-    allocator = (Device.at_hand(device) or Device[device]).allocator
-    block = size_class(nbytes)
-    handles = allocator.allocate_all([block])
-    if handles is None:
-        return None
-    (buffer,) = over(allocator, [(size, dtype, nbytes, block)], handles)
-    allocator.runtime.copy_in(handles[0], memoryview(raw))
-    report.count(0, nbytes, time.perf_counter() - start, kernels=0)
+    buffer = memory.new_memory(data, dtype, size, device)
+    if buffer is not None:
+        report.count(0, buffer.nbytes, time.perf_counter() - start, kernels=0)
     return buffer
 
 
@@ -148,13 +142,6 @@ def can_upload(device: str) -> bool:
         return False
     switches = current_config()
     return switches.DEBUG < 2 and not switches.CHECK
-
-
-def _bytes_of(array: Any) -> Any:
-    """The bytes of an array in row-major order; a copy only where they lie in another one."""
-    if not array.flags.c_contiguous:
-        return array.tobytes()
-    return array.reshape(-1).view("uint8").data
 
 
 def _plain(kind: Any) -> DType | None:

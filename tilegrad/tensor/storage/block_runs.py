@@ -10,28 +10,29 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+from tilegrad.base.collection import make_room
 from tilegrad.base.config import current_config
-from tilegrad.base.dtype import DType
 from tilegrad.base.recent import Recent
-from tilegrad.device.registry import Device
 from tilegrad.engine.realize import realize as engine
 from tilegrad.ir.op import Ops
 from tilegrad.ir.queries import below_views
 from tilegrad.ir.uop import UOp, prod
-from tilegrad.runtime.buffer import Buffer
 from tilegrad.tensor.handle.size_arguments import NO_VARIABLES
 from tilegrad.tensor.handle.waiting import Call, Moves, Pool, Value, this_thread
 from tilegrad.tensor.storage import running
 from tilegrad.tensor.storage.host_readable import elements_below
 from tilegrad.tensor.storage.loop_blocks import CallBlock, CallLoop, loop_of
+from tilegrad.tensor.storage.new_memory import new_memory
 from tilegrad.tensor.storage.signatures import waiting_calls
 
-__all__ = ["blocks_of", "compute_blocks", "joined"]
+__all__ = ["blocks_of", "compute_blocks", "joined", "note_length"]
 
 # Computes results of calls that wait, together; whether it could.
 Compute = Callable[[Sequence[Call]], bool]
 # Fewer calls have a plan of their own sooner.
 _FEWEST_CALLS = 128
+# Objects of Python for each call: it, its tensor, the reference to that, its inputs, its line.
+_OBJECTS = 6
 _OFTEN, _MOST_LENGTHS = 64, 1 << 12
 # Steps of a program's first loop that have the templates of its calls made, and are no calls.
 _MOST_MADE = 2
@@ -77,11 +78,26 @@ def blocks_of(calls: Sequence[Call], device: str, *, has_gradients: bool) -> lis
     """The blocks in which calls of `device`, in the order of time, are to run; None where they are
     no loop, or one that is planned as a whole.
     """
+    loop = _loop_in(calls, device)
+    if loop is None:
+        return None
+    make_room(_OBJECTS * len(calls))
+    return None if _is_whole(loop, has_gradients) else loop.blocks
+
+
+def note_length(calls: Sequence[Call], device: str, *, has_gradients: bool) -> None:
+    """Note the length of a loop that is planned as a whole in any case."""
+    loop = _loop_in(calls, device)
+    if loop is not None:
+        key = has_gradients, *loop.kind
+        _lengths.get(key) or _lengths.put(key, _Lengths(loop.lengths))
+
+
+def _loop_in(calls: Sequence[Call], device: str) -> CallLoop | None:
     # Slices and lists are copied by the host.
     if len(calls) < _FEWEST_CALLS or device != "CPU" or not current_config().SIZES:
         return None
-    loop = loop_of(calls)
-    return None if loop is None or _is_whole(loop, has_gradients) else loop.blocks
+    return loop_of(calls)
 
 
 def _is_whole(loop: CallLoop, has_gradients: bool) -> bool:
@@ -139,10 +155,15 @@ def _own_slice(leaf: Call) -> UOp | None:
         return None
     if (value is not None and value.buffer.size == size) or leaf.requires_grad:
         return None
-    found = elements_below(leaf)
-    if found is None:
-        return None
-    return Value(_copy_of(found, leaf.dtype)).node(_moves_to(leaf.shape))
+    return _own_memory(elements_below(leaf), leaf)
+
+
+def _own_memory(array: Any | None, like: Any) -> UOp | None:
+    """New memory with the elements of an array, of the dtype and shape of `like`; None where there
+    is no room.
+    """
+    buffer = None if array is None else new_memory(array, like.dtype, prod(like.shape))
+    return None if buffer is None else Value(buffer).node(_moves_to(like.shape))
 
 
 def _own_nodes(nodes: Iterable[UOp]) -> dict[Any, UOp]:
@@ -157,9 +178,9 @@ def _own_nodes(nodes: Iterable[UOp]) -> dict[Any, UOp]:
     own: dict[Any, UOp] = {}
     for node in slices:
         memory = engine.realized(node)
-        found = None if memory is None else elements_below(memory)
-        if found is not None:
-            own[node] = Value(_copy_of(found, node.dtype)).node(_moves_to(node.shape))
+        made = None if memory is None else _own_memory(elements_below(memory), node)
+        if made is not None:
+            own[node] = made
     return own
 
 
@@ -177,7 +198,10 @@ def _join(call: Call) -> bool:
     arrays = [elements_below(each) for each in inputs]
     if any(each is None for each in arrays):
         return False
-    _stand_on(call, joined(call, arrays))
+    buffer = new_memory(joined(call, arrays), call.dtype, prod(call.shape))
+    if buffer is None:
+        return False
+    call.value, call.moves = Value(buffer), _moves_to(call.shape)
     return True
 
 
@@ -187,16 +211,6 @@ def joined(call: Call, arrays: Sequence[Any]) -> Any:
 
     axis, is_new = call.template.join or (0, False)
     return numpy.stack(arrays, axis) if is_new else numpy.concatenate(arrays, axis)
-
-
-def _stand_on(call: Call, array: Any) -> None:
-    """Let the result of a call be in new memory, with the elements of an array."""
-    call.value, call.moves = Value(_copy_of(array, call.dtype)), _moves_to(call.shape)
-
-
-def _copy_of(array: Any, dtype: DType) -> Buffer:
-    buffer: Buffer = Device["CPU"].buffer(array.size, dtype)
-    return buffer.copy_in(array.tobytes())
 
 
 def _moves_to(shape: tuple[int, ...]) -> Moves:

@@ -22,6 +22,7 @@ from tilegrad.tensor.handle.living import holders_of
 from tilegrad.tensor.storage import host_runs
 from tilegrad.tensor.storage.host_evaluators import NotOfHostError
 from tilegrad.tensor.storage.memory import is_stored
+from tilegrad.tensor.storage.new_memory import new_memory
 
 __all__ = ["computed_by_host", "computed_elements", "elements_of_graph"]
 
@@ -65,7 +66,7 @@ def computed_by_host(tensors: Sequence[Any], roots: Sequence[UOp]) -> list[UOp] 
         return None
     size = prod(root.shape)
     try:
-        buffer = host_runs.stored_on_host(host_runs.made_of(template, leaves), root.dtype, size)
+        buffer = new_memory(host_runs.made_of(template, leaves), root.dtype, size)
     except (NotOfHostError, store.OverwrittenError):
         _known.put(key, (None, 0))
         return None

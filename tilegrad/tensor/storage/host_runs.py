@@ -21,15 +21,13 @@ from typing import Any
 from tilegrad.base.config import current_config
 from tilegrad.base.dtype import DType
 from tilegrad.base.errors import TransformError
-from tilegrad.device.registry import Device
 from tilegrad.engine.realize import realize as engine
 from tilegrad.engine.run.leaf_memory import OverwrittenError, buffer_of
 from tilegrad.engine.run.run import record_of_thread, timer_of_thread
 from tilegrad.ir.graph_templates import Template
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp
-from tilegrad.runtime.allocator import size_class
-from tilegrad.runtime.buffer import Buffer, over
+from tilegrad.runtime.buffer import Buffer
 from tilegrad.tensor.handle.core import device_of
 from tilegrad.tensor.handle.tracing import transforms
 from tilegrad.tensor.handle.waiting import Call, Input, Number, Pool, Value, this_thread
@@ -42,12 +40,13 @@ from tilegrad.tensor.storage.host_evaluators import (
     number_of,
 )
 from tilegrad.tensor.storage.memory import is_stored
+from tilegrad.tensor.storage.new_memory import new_memory
 from tilegrad.tensor.storage.segment_take import give_back
 from tilegrad.tensor.storage.signatures import is_computed, waiting_calls
 
 __all__ = [
     "calls_below", "constant_number", "elements_in", "elements_of", "evaluated", "is_in_memory",
-    "made_of", "may_compute", "quietly", "run_on_host", "store_one", "stored_on_host",
+    "made_of", "may_compute", "quietly", "run_on_host", "store_one",
 ]  # fmt: skip
 
 # With more results, calls or steps of templates, the host takes as long as a kernel that is new.
@@ -386,7 +385,7 @@ class _Run:
         for number, call in enumerate(alive):
             if call.template.is_view:
                 continue
-            buffer = stored_on_host(self.arrays[call], call.dtype, prod(call.shape))
+            buffer = new_memory(self.arrays[call], call.dtype, prod(call.shape))
             if buffer is None:
                 return False
             value = _blank(Value)
@@ -480,18 +479,3 @@ def elements_in(buffer: Buffer) -> Any:
     array = from_buffer((_char * buffer.nbytes).from_address(handle), kind)
     buffer.elements = handle, array
     return array
-
-
-def stored_on_host(array: Any, dtype: DType, size: int) -> Buffer | None:
-    """New memory with the elements of an array; None where there is no room."""
-    nbytes = size * dtype.itemsize
-    if not size or array.nbytes != nbytes:
-        return None
-    allocator = Device["CPU"].allocator
-    block = size_class(nbytes)
-    handles = allocator.allocate_all([block])
-    if handles is None:
-        return None
-    (buffer,) = over(allocator, [(size, dtype, nbytes, block)], handles)
-    ctypes.memmove(handles[0], array.tobytes(), nbytes)
-    return buffer

@@ -26,8 +26,9 @@ from tilegrad.tensor.handle.waiting import Call, Pool, this_thread
 from tilegrad.tensor.storage import running
 from tilegrad.tensor.storage.host_constants import constant_elements, is_filled
 from tilegrad.tensor.storage.host_graphs import elements_of_graph
-from tilegrad.tensor.storage.host_runs import calls_below, may_compute, store_one, stored_on_host
+from tilegrad.tensor.storage.host_runs import calls_below, may_compute, store_one
 from tilegrad.tensor.storage.memory import is_stored
+from tilegrad.tensor.storage.new_memory import new_memory
 
 __all__ = ["note_index", "settle_indices", "without_indices"]
 
@@ -141,7 +142,7 @@ def _memory_of(root: UOp) -> UOp | None:
     if root.dtype.is_float or not 0 < size <= _MOST_ELEMENTS:
         return None
     elements = constant_elements(root) if root.is_constant else elements_of_graph(root)
-    buffer = None if elements is None else stored_on_host(elements, root.dtype, size)
+    buffer = None if elements is None else new_memory(elements, root.dtype, size)
     if buffer is None:
         return None
     memory = store.leaf(buffer)

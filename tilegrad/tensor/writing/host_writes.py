@@ -29,6 +29,7 @@ from tilegrad.tensor.handle.waiting import Moves, Value, this_thread
 from tilegrad.tensor.storage import host_memory, host_runs, writes
 from tilegrad.tensor.storage.host_evaluators import DTYPES, NotOfHostError, number_of
 from tilegrad.tensor.storage.memory import needs_no_run
+from tilegrad.tensor.storage.new_memory import new_memory
 from tilegrad.tensor.writing import undo
 
 __all__ = ["update_on_host", "write_on_host"]
@@ -293,7 +294,7 @@ def _is_fit(tensor: Any) -> bool:
 def _move(members: list[Any], flat: Any) -> bool:
     """Let tensors that look at one memory look at new memory, with the elements of an array."""
     call = members[0]._call
-    buffer = host_runs.stored_on_host(flat, call.value.buffer.dtype, flat.size)
+    buffer = new_memory(flat, call.value.buffer.dtype, flat.size)
     if buffer is None:
         return False
     value = Value(buffer)
@@ -308,7 +309,7 @@ def _stand_anew(tensor: Any, array: Any) -> bool:
     call = tensor._call
     one = call or tensor._node
     dtype, shape = one.dtype, tuple(one.shape)
-    buffer = host_runs.stored_on_host(array, dtype, array.size)
+    buffer = new_memory(array, dtype, array.size)
     if buffer is None:
         return False
     if call is None:
