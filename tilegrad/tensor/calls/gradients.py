@@ -143,11 +143,9 @@ def _are_apart(calls: Sequence[Call | None], loss: Call | None) -> bool:
     return True
 
 
-def _below(
-    loss: Any, targets: Sequence[Any] | None, stops: Collection[Call] = ()
-) -> Below | None:
-    """The calls below `loss`, for `targets` if these are given, of which the calls are `stops`;
-    None where nodes have to tell.
+def _below(loss: Any, targets: Sequence[Any] | None, stops: Collection[Call] = ()) -> Below | None:
+    """The calls below `loss`, for `targets` if these are given, down to `stops`, the calls among
+    the targets; None where nodes have to tell.
     """
     asked = loss._call
     if asked is None or asked.pool is not this_thread.pool or asked.shape != ():

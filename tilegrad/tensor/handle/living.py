@@ -21,8 +21,8 @@ from tilegrad.ir.uop import UOp
 
 __all__ = [
     "Handle", "Owner", "Some", "by_identity", "ends", "enter", "forget", "generations", "grown_up",
-    "hold", "hold_also", "holders_of", "leave", "live", "older_leaves", "owners", "pools", "with_gradient",
-    "with_nodes", "with_nodes_made", "with_variables", "young",
+    "hold", "hold_also", "holders_of", "leave", "live", "older_leaves", "owners", "pools",
+    "with_gradient", "with_nodes", "with_nodes_made", "with_variables", "young",
 ]  # fmt: skip
 
 # Tensors by identity: a tensor compares element by element, so it is no key itself.
