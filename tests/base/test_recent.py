@@ -148,7 +148,7 @@ BOUNDED = {
     "tensor/handle/living.py ends": "weak: the nodes that are alive",
     "tensor/handle/living.py _old": "the tensors that are alive",
     "tensor/handle/living.py _young": "the tensors that are alive",
-    "tensor/storage/running.py _generation": "weak: the nodes that are alive",
+    "tensor/handle/living.py generations": "weak: the nodes that are alive",
     "tensor/storage/memory.py _bases": "weak: the nodes that are alive",
     "tensor/storage/memory.py _views": "weak: the nodes that are alive",
     "tensor/storage/memory.py _superseded": "weak: the nodes that are alive",

@@ -246,6 +246,53 @@ def test_training_on_sentences_of_every_length() -> None:
     np.testing.assert_allclose(line.detach().numpy(), weights, rtol=1e-4, atol=1e-5)
 
 
+def trained_on_graphs() -> list[int]:
+    """Nodes and kernels made by half of the steps over graphs of any size, and by all: messages
+    are added up at nodes, and nodes to three graphs.
+    """
+    r = np.random.default_rng(9)
+    expected = r.normal(size=(4, 6)) * 0.3
+    weights = nn.Parameter(tensor(expected))
+    made, found = noted_expansions(), []
+    alone = Context(TEMPLATES=1, SEGMENTS=1, SIZES=1, DISABLE_COMPILER_CACHE=1)
+    with alone:
+        for step in range(40):
+            nodes, edges = (int(each) for each in r.integers((8, 20), (20, 60)))
+            x = r.normal(size=(nodes, 4))
+            source, target, graph = (
+                r.integers(0, most, count)
+                for most, count in ((nodes, edges), (nodes, edges), (3, nodes))
+            )
+            to = torch.tensor(target)
+            degrees = torch.zeros(nodes).index_add_(0, to, torch.ones(edges)).clamp(min=1)
+            sent = (tensor(x) @ weights)[torch.tensor(source)]
+            taken = torch.zeros(nodes, 6).index_add_(0, to, sent) / degrees[:, None]
+            rows = torch.tensor(graph)[:, None].expand(-1, 6)
+            pooled = torch.zeros(3, 6).scatter_add_(0, rows, taken.relu())
+            loss = (pooled * pooled).mean()
+            loss.backward()
+            adjacent = np.zeros((nodes, nodes))
+            np.add.at(adjacent, (target, source), 1.0)
+            adjacent /= np.maximum(np.bincount(target, minlength=nodes), 1)[:, None]
+            assign = np.eye(3)[graph].T
+            before = adjacent @ x @ expected
+            together = assign @ np.maximum(before, 0)
+            np.testing.assert_allclose(loss.item(), (together**2).mean(), rtol=1e-4)
+            down = (assign.T @ together) * (before > 0) * 2 / together.size
+            with torch.no_grad():
+                weights -= 0.01 * weights.grad
+                weights.grad = None
+            expected = expected - 0.01 * (adjacent @ x).T @ down
+            if step % 20 == 19:
+                found += [len(made), counters.compiles]
+    return found
+
+
+def test_training_on_graphs_of_every_size() -> None:
+    nodes_before, kernels_before, nodes, kernels = in_a_process(trained_on_graphs)
+    assert (nodes, kernels) == (nodes_before, kernels_before)
+
+
 def test_a_size_that_another_one_has_by_chance() -> None:
     """What a method does may depend on two sizes being equal: a vector or a matrix to solve for."""
     for length in (5, 6, 7, 8, 3, 4, 2, 9, 3):

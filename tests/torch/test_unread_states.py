@@ -16,7 +16,7 @@ from tests.engine.test_price import in_a_process
 from tests.torch.nodes_made import noted_expansions
 from tilegrad import Context
 from tilegrad.base.trace import counters
-from tilegrad.ir.uop import node_count
+from tilegrad.ir.uop import node_count, toposort
 from tilegrad.tensor.handle import waiting
 
 _STEPS, _SETTLED = 1200, 400
@@ -166,6 +166,24 @@ def test_a_state_that_no_read_needs_makes_no_step_longer(
     # Two calls, or a node, more in each of the 800 steps would be as many.
     assert after[2] < settled[2] + 1500
     assert after[3] < settled[3] + 800
+
+
+@pytest.mark.parametrize("by_nodes", [2, 3, 4])
+def test_segments_and_runs_of_nodes_in_turn_give_their_graphs_back(by_nodes: int) -> None:
+    """As where a particle filter draws anew in some steps, by a method that makes nodes."""
+    start = _drawn(200, 40)
+    state, expected, change = torch.tensor(start), start.astype(np.float64), torch.tensor(start)
+    most = 0
+    for step in range(40):
+        with Context(TEMPLATES=1, SEGMENTS=int(step % by_nodes > 0)):
+            state = state * 0.9 + change
+            expected = expected * 0.9 + start
+            total = (state * state).sum().item()
+        np.testing.assert_allclose(total, (expected**2).sum(), rtol=1e-4)
+        if step > 30:
+            most = max(most, len(toposort([state.uop])))
+    # Each step is two nodes; graphs of three or four steps are held.
+    assert most < 20
 
 
 def of_lists() -> list[int]:

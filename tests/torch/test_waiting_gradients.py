@@ -9,6 +9,7 @@ import pytest
 
 import tilegrad.torch as torch
 from tilegrad import Tensor
+from tilegrad.base.config import config
 from tilegrad.tensor.calls import gradients
 
 _random = np.random.default_rng(11)
@@ -89,6 +90,56 @@ def test_the_gradient_by_a_value_between() -> None:
         seeds = torch.tensor(_X)
         (found,) = torch.autograd.grad(x * x, x, grad_outputs=seeds)
         _close(found, 2 * _X * _X)
+
+
+@pytest.mark.parametrize("second_order", [True, False])
+def test_steps_of_an_inner_loop(second_order: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Weights that a step has made are differentiated by in the next: in full, or with gradients as
+    constants. w -> w - r (a w - b) three times, for the loss (c w' - d)**2.
+    """
+    calls = []
+    found = gradients.waiting_gradients
+
+    def noted(loss: Any, targets: Any) -> Any:
+        calls.append(found(loss, targets))
+        return calls[-1]
+
+    monkeypatch.setattr("tilegrad.tensor.tensor.waiting_gradients", noted)
+    weight = torch.nn.Parameter(torch.tensor(_X))
+    for _ in range(6):
+        a, b, c, d = (_drawn(5, 3) for _ in range(4))
+        fast = [weight]
+        for _ in range(3):
+            inner = (torch.tensor(a) * fast[0] ** 2 / 2 - torch.tensor(b) * fast[0]).sum()
+            steps = torch.autograd.grad(inner, fast, create_graph=second_order)
+            fast = [each - 0.1 * step for each, step in zip(fast, steps)]
+        weight.grad = None
+        ((torch.tensor(c) * fast[0] - torch.tensor(d)) ** 2).sum().backward()
+        wanted = _X.astype(np.float64)
+        for _ in range(3):
+            wanted = wanted - 0.1 * (a * wanted - b)
+        _close(fast[0], wanted)
+        way = (1 - 0.1 * a) ** 3 if second_order else 1.0
+        _close(weight.grad, 2 * (c * wanted - d) * c * way, 1e-3)
+    if config.TEMPLATES == 1 and config.SEGMENTS:
+        # No nodes were made for them.
+        assert all(each is not None for each in calls[-3:])
+
+
+def test_values_between_of_which_one_is_computed_from_the_other() -> None:
+    x = torch.tensor(_X).requires_grad_()
+    for _ in range(6):
+        first = x * 2
+        second, third = first.sin(), first.cos()
+        loss = (second * first * third).sum()
+        by_first, by_second = torch.autograd.grad(loss, [first, second])
+        wide = 2 * _X.astype(np.float64)
+        whole = np.sin(wide) * np.cos(wide)
+        _close(by_first, whole + wide * np.cos(2 * wide), 1e-3)
+        _close(by_second, wide * np.cos(wide), 1e-3)
+        by_second, by_third = torch.autograd.grad((second * third).sum(), [second, third])
+        _close(by_second, np.cos(wide), 1e-3)
+        _close(by_third, np.sin(wide), 1e-3)
 
 
 def test_a_leaf_that_was_written_since() -> None:

@@ -14,6 +14,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from functools import lru_cache
+from types import CodeType
 from typing import Any
 
 __all__ = ["FlatCode", "row_of"]
@@ -48,9 +50,17 @@ class FlatCode:
         `file`. It counts as one of tilegrad's: a capture would watch it otherwise.
         """
         text = "\n    ".join([f"def {head}:", *self.lines])
-        exec(compile(text, os.path.join(_PACKAGE, f"<{file}>"), "exec"), self.names)
+        exec(_compiled(text, file), self.names)
         # Taken out, lest the function and its names hold each other, and with them the memory.
         return self.names.pop(head[: head.index("(")])
+
+
+@lru_cache(maxsize=512)
+def _compiled(text: str, file: str) -> CodeType:
+    """The code of a text. Many texts differ in the objects that they name alone: what is computed
+    at one size after the other has one.
+    """
+    return compile(text, os.path.join(_PACKAGE, f"<{file}>"), "exec")
 
 
 def row_of(names: Sequence[str]) -> str:

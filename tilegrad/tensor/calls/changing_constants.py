@@ -3,7 +3,8 @@
 
 A constant is part of a template, as its values shape the code. One that is another at each step
 would need a template, and make a graph, for each. It becomes memory instead, which is an equal leaf
-at each step, or one that differs in its size alone.
+at each step, or one that differs in its size alone. So does a constant beside operands whose sizes
+change: `torch.zeros(nodes).index_add_(...)` over graphs of any size.
 """
 
 from __future__ import annotations
@@ -25,6 +26,8 @@ __all__ = ["ChangingConstants", "in_memory", "uploaded_constant"]
 # Steps in which the constants of a line were new, and the most constants of a line that are
 # compared.
 _MANY, _MOST_COMPARED = 1, 64
+# Shapes of a line in as many steps are those of batches of one size and of the last one.
+_MANY_SIZES = 2
 # Lines of one method that are known at a time.
 _MOST_LINES = 512
 # Elements of a constant that becomes memory.
@@ -33,14 +36,18 @@ Line = tuple[Any, int]
 
 
 class _Seen:
-    """The constants that a line brought, and in how many steps it brought new ones."""
+    """The constants that a line brought, and in how many steps it brought new ones; the shapes of
+    all operands that came with them. With `is_sized` these change.
+    """
 
-    __slots__ = ("constants", "news", "step")
+    __slots__ = ("constants", "is_sized", "news", "shapes", "step")
 
     def __init__(self) -> None:
         self.constants: set[int] = set()
         self.news = 0
         self.step = -1
+        self.shapes: set[int] = set()
+        self.is_sized = False
 
 
 class ChangingConstants:
@@ -63,16 +70,20 @@ class ChangingConstants:
                 self._seen.clear()
                 self._lines.clear()
             seen = self._seen.setdefault(line, _Seen())
+        shapes = hash(tuple([each.shape for each in operands]))
         found = hash(tuple([_signature(each.uop) for each in operands if _is_constant(each)]))
-        if found in seen.constants:
-            return
-        if len(seen.constants) < _MOST_COMPARED:
+        is_new = found not in seen.constants
+        if is_new and len(seen.constants) < _MOST_COMPARED:
             seen.constants.add(found)
-        if seen.step != pool.runs:
-            seen.step = pool.runs
-            seen.news += 1
-            if seen.news > _MANY:
-                self._lines.add(line)
+        if seen.step == pool.runs or not (is_new or shapes not in seen.shapes):
+            return
+        seen.step = pool.runs
+        seen.news += is_new
+        if not seen.is_sized:
+            seen.shapes.add(shapes)
+            seen.is_sized = len(seen.shapes) > _MANY_SIZES
+        if seen.is_sized or seen.news > _MANY:
+            self._lines.add(line)
 
     def are_changing(self, inputs: Sequence[Any], entry: Any) -> bool:
         """Whether the constants that this line brings beside `inputs`, which wait or are memory,
@@ -82,18 +93,25 @@ class ChangingConstants:
             return False
         return all(each.__class__ is Call or needs_no_run(each) for each in inputs)
 
-    @staticmethod
     def in_memory(
-        first: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], operands: list[Any]
+        self,
+        first: Any,
+        args: tuple[Any, ...],
+        kwargs: Mapping[str, Any],
+        operands: list[Any],
+        entry: Any,
     ) -> tuple[Any, tuple[Any, ...], dict[str, Any]] | None:
-        """The tensor and the arguments of a call with memory in the place of its constants; None
-        if the elements of one are not to be had without a run.
+        """The tensor and the arguments of a call of a line with memory in the place of its
+        constants; None if the elements of one are not to be had without a run.
         """
         made: dict[int, Any] = {}
         constants = [each for each in operands if _is_constant(each)]
+        seen = self._seen.get((entry[0], entry[1]))
+        is_sized = seen is not None and seen.is_sized
         # Numbers and fills stay: they are no data, and shape better code. Alone, they are positions
-        # that change (`torch.full((1, 1), step)`).
-        changing = [each for each in constants if not is_filled(each.uop)]
+        # that change (`torch.full((1, 1), step)`). A call with constants has no template of all
+        # sizes, so where sizes change none stays.
+        changing = [each for each in constants if is_sized or not is_filled(each.uop)]
         for each in changing or [each for each in constants if each.dtype.is_int]:
             memory = uploaded_constant(each)
             if memory is None:

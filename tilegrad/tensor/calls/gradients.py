@@ -10,7 +10,7 @@ of leaves), the nodes tell. Where hooks see it on its way, it goes from one to t
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from functools import partial
 from typing import Any
 
@@ -24,7 +24,7 @@ from tilegrad.tensor.calls.staged_gradients import Descent, stops_below
 from tilegrad.tensor.handle.device import canonical
 from tilegrad.tensor.handle.gradient import add_gradient, replaces_gradients
 from tilegrad.tensor.handle.leaf_hooks import hooks_of
-from tilegrad.tensor.handle.waiting import Number, this_thread
+from tilegrad.tensor.handle.waiting import Call, Number, this_thread
 from tilegrad.tensor.storage.writes import postpones_calls
 
 __all__ = ["wait_for_gradients", "waiting_gradients"]
@@ -82,38 +82,72 @@ def wait_for_gradients(loss: Any) -> bool:
 
 
 def waiting_gradients(loss: Any, targets: Sequence[Any]) -> list[Any] | None:
-    """The gradients of `loss` by each of `targets`, leaves that require one, as calls that wait and
-    can be differentiated in turn; None where nodes have to tell.
+    """The gradients of `loss` by each of `targets`, leaves that require one or results of calls, as
+    calls that wait and can be differentiated in turn; None where nodes have to tell.
     """
-    if not targets or not all(each._requires_grad and each._is_leaf for each in targets):
+    if not targets or any(hooks_of(each) for each in targets):
         return None
-    if any(hooks_of(each) for each in targets):
-        return None
-    below = _below(loss, targets)
+    wanted: Sequence[Any] = targets
+    stops: Collection[Call] = ()
+    kind = None
+    if not all(each._requires_grad and each._is_leaf for each in targets):
+        # The weights that a step of an inner loop has made.
+        wanted = [each._call for each in targets]
+        if not _are_apart(wanted, loss._call):
+            return None
+        stops, kind = {*wanted}, type(loss)
+    below = _below(loss, wanted, stops)
     found = None if below is None else _gradients_of(below)
     if below is None or found is None:
         return None
     by_target: dict[int, Any] = {}
-    for leaf, gradient in given_gradients(below, found, ()):
+    for leaf, gradient in given_gradients(below, found, (), kind):
         # Gradients of values computed from a leaf before and after it took a value add up.
         known = by_target.get(id(leaf))
         by_target[id(leaf)] = gradient if known is None else known + gradient
-    if any(id(each) not in by_target for each in targets):
+    if any(id(each) not in by_target for each in wanted):
         return None
     for gradient in by_target.values():
         if gradient._call is not None:
             gradient._call.requires_grad = True
-    return [by_target[id(each)] for each in targets]
+    return [by_target[id(each)] for each in wanted]
 
 
-def _below(loss: Any, targets: Sequence[Any] | None) -> Below | None:
-    """The calls below `loss`, for `targets` if these are given; None where nodes have to tell."""
+def _are_apart(calls: Sequence[Call | None], loss: Call | None) -> bool:
+    """Whether gradients of `loss` can end at these calls: each gave a result that requires one, and
+    none of them is computed from another.
+    """
+    pool = this_thread.pool
+    ends: set[Call] = set()
+    for call in calls:
+        if call is None or call is loss or call.pool is not pool or call.stop is not None:
+            return False
+        if not call.requires_grad or call.is_write:
+            return False
+        ends.add(call)
+    first = min(call.serial for call in ends)
+    stack = [*ends]
+    seen: set[Call] = set()
+    while stack:
+        for each in stack.pop().inputs or ():
+            if each.__class__ is Call and each.serial >= first and each not in seen:
+                if each in ends:
+                    return False
+                seen.add(each)
+                stack.append(each)
+    return True
+
+
+def _below(loss: Any, targets: Sequence[Any] | None, stops: Collection[Call] = ()) -> Below | None:
+    """The calls below `loss`, for `targets` if these are given, down to `stops`, the calls among
+    the targets; None where nodes have to tell.
+    """
     asked = loss._call
     if asked is None or asked.pool is not this_thread.pool or asked.shape != ():
         return None
     if not asked.dtype.is_float or not postpones_calls():
         return None
-    below = Below(asked, canonical(loss.device), targets)
+    below = Below(asked, canonical(loss.device), targets, stops)
     if below.meets_stop:
         if targets is not None or replaces_gradients():
             # Gradients are to be asked for of the gradients, maybe.

@@ -223,7 +223,7 @@ class _Calls:
         key, operands, inputs = signature
         has_constants = len(inputs) < len(operands)
         if has_constants and self.constants.are_changing(inputs, entry):
-            given = self.constants.in_memory(first, args, kwargs, operands)
+            given = self.constants.in_memory(first, args, kwargs, operands, entry)
             if given is not None:
                 return self.result(*given, None, (), pool, config, frame, entry, is_replaced=True)
         template = known_template(tuple(key))

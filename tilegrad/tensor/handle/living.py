@@ -20,9 +20,9 @@ from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp
 
 __all__ = [
-    "Handle", "Owner", "Some", "by_identity", "ends", "enter", "forget", "grown_up", "hold",
-    "hold_also", "holders_of", "leave", "live", "older_leaves", "owners", "pools", "with_gradient",
-    "with_nodes", "with_nodes_made", "with_variables", "young",
+    "Handle", "Owner", "Some", "by_identity", "ends", "enter", "forget", "generations", "grown_up",
+    "hold", "hold_also", "holders_of", "leave", "live", "older_leaves", "owners", "pools",
+    "with_gradient", "with_nodes", "with_nodes_made", "with_variables", "young",
 ]  # fmt: skip
 
 # Tensors by identity: a tensor compares element by element, so it is no key itself.
@@ -36,6 +36,8 @@ by_identity, forget = _young, _young.pop
 ends: weakref.WeakSet[UOp] = weakref.WeakSet()
 # Nodes of leaves that require a gradient, from before they took another value.
 older_leaves: weakref.WeakSet[UOp] = weakref.WeakSet()
+# The number of runs between a computed value and memory that has no graph, by the value.
+generations: weakref.WeakKeyDictionary[UOp, int] = weakref.WeakKeyDictionary()
 
 
 class Some:

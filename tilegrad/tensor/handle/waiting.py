@@ -38,6 +38,7 @@ from tilegrad.tensor.handle.living import (
     Some,
     ends,
     enter,
+    generations,
     older_leaves,
     owners,
     pools,
@@ -427,6 +428,7 @@ def _has_node(call: Call, node: UOp) -> None:
             attach(tensor, node)
     if call.value is not None:
         remember(node, call.value.node(call.moves))
+        generations[node] = call.generation
     call.node = node
     _adopt(call, node)
 

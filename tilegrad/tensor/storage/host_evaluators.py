@@ -162,12 +162,13 @@ class _Writer:
     def _whole(self, value: _Value) -> str:
         if value.shape == value.stands_for:
             return value.name
-        return f"{self.code.name(self.numpy.broadcast_to)}({value.name}, {value.stands_for})"
+        shape = self.code.name(value.stands_for)
+        return f"{self.code.name(self.numpy.broadcast_to)}({value.name}, {shape})"
 
     def _moved(self, op: Ops, arg: Any, source: _Value, shape: tuple[int, ...]) -> str:
         name = self._whole(source)
         if op is Ops.RESHAPE:
-            return f"{name}.reshape({shape})"
+            return f"{name}.reshape({self.code.name(shape)})"
         if op is Ops.PERMUTE:
             return f"{name}.transpose({tuple(arg)})"
         if op is Ops.SHRINK:
@@ -183,7 +184,8 @@ class _Writer:
                 for (before, _), size in zip(arg, source.stands_for, strict=True)
             ]
         )
-        return f"{self.code.name(_padded)}({name}, {shape}, {self.code.name(key)})"
+        names = name, self.code.name(shape), self.code.name(key)
+        return f"{self.code.name(_padded)}({', '.join(names)})"
 
     def _reduced(self, arg: Any, source: _Value) -> str:
         op, axes = arg[:2]

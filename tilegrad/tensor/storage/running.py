@@ -23,6 +23,7 @@ from tilegrad.tensor.handle.aliases import hold, same_storage
 from tilegrad.tensor.handle.living import (
     Owner,
     ends,
+    generations,
     grown_up,
     holders_of,
     live,
@@ -59,9 +60,8 @@ __all__ = [
 Near = dict[UOp, Sequence[UOp]]
 # The values of variables in the graphs of assignments that wait to run, by their outcome.
 _waiting: weakref.WeakKeyDictionary[UOp, Variables] = weakref.WeakKeyDictionary()
-# The number of runs between a materialised value and memory that has no graph, by the value.
-_generation: weakref.WeakKeyDictionary[UOp, int] = weakref.WeakKeyDictionary()
-# The most such runs: more would hold the memory of all earlier states.
+# The most runs between a value and memory without a graph: more would hold the memory of all
+# earlier states.
 MOST_GENERATIONS = 4
 _stored = attrgetter("stored")
 
@@ -372,9 +372,9 @@ class _Others(engine.Others):
         for node in self.request_numbers:
             # Nothing else was materialised, and to ask for each costs a call.
             if node.stored is not None:
-                last = max(last, _generation.get(node, 0))
+                last = max(last, generations.get(node, 0))
         if last + 1 < MOST_GENERATIONS:
-            _generation.update(dict.fromkeys(memory, last + 1))
+            generations.update(dict.fromkeys(memory, last + 1))
             return
         found = {id(tensor): tensor for tensor in young()}
         for node in above(memory):

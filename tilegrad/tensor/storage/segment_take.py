@@ -25,6 +25,7 @@ from tilegrad.engine.run.run import ready_plan, record_of_thread, timer_of_threa
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp
 from tilegrad.tensor.handle.aliases import same_storage
+from tilegrad.tensor.handle.living import generations
 from tilegrad.tensor.handle.waiting import (
     Call,
     Number,
@@ -36,6 +37,7 @@ from tilegrad.tensor.handle.waiting import (
 )
 from tilegrad.tensor.storage import past, running
 from tilegrad.tensor.storage.ended_ways import end_way, end_ways, waiting_on
+from tilegrad.tensor.storage.generations import generation_of
 from tilegrad.tensor.storage.memory import needs_no_run
 from tilegrad.tensor.storage.noted_runs import Computed, Outcome, Segment
 from tilegrad.tensor.storage.signatures import Base, WaitingCalls
@@ -72,7 +74,8 @@ def take_lines(writer: FlatCode, segment: Segment, found: WaitingCalls) -> None:
     `l0`, `l1`, the memory below, `b0`, `b1`, and `values` of variables have names.
     """
     writer.names |= {
-        "buffer_of": store.buffer_of, "give_back": give_back, "note_run": past.note_run,
+        "buffer_of": store.buffer_of, "generation_of": generation_of, "generations": generations,
+        "give_back": give_back, "note_run": past.note_run,
         "record": record_of_thread, "remember": engine.remember,
         "stand_on_memory": stand_on_memory, "timer": timer_of_thread, "Value": Value,
         "value_for": value_for,
@@ -84,8 +87,11 @@ def take_lines(writer: FlatCode, segment: Segment, found: WaitingCalls) -> None:
     add("generation = 0")
     for number in leaves:
         if not isinstance(found.leaves[number], Number):
-            add(f"if l{number}.__class__ is Call and l{number}.generation > generation:")
-            add(f"    generation = l{number}.generation")
+            leaf = f"l{number}"
+            add(f"if {leaf}.__class__ is Call and {leaf}.value is not None:")
+            add(f"    if {leaf}.generation > generation: generation = {leaf}.generation")
+            add(f"elif {leaf}.__class__ is Call or {leaf}.stored is not None:")
+            add(f"    generation = max(generation, generation_of({leaf}))")
     add("generation += 1")
     add("waiting, done = asked.pool.waiting, asked.pool.computed")
     lasting = [each for each in segment.outcomes if each.is_lasting]
@@ -193,7 +199,8 @@ def _take(writer: FlatCode, outcome: Outcome, *, is_shared: bool) -> None:
         add(f"value = value_for(each, {value}, first_of) if is_its else {value}")
         value = "value"
     add(f"{call}.value = {value}; {call}.moves = moves; {call}.generation = generation")
-    add(f"if {call}.node is not None: remember({call}.node, {value}.node(moves))")
+    add(f"if {call}.node is not None:")
+    add(f"    remember({call}.node, {value}.node(moves)); generations[{call}.node] = generation")
     add("if is_its:")
     add(f"    if {call}.handle in waiting:")
     add(f"        waiting.discard({call}.handle); done.append({call}.handle)")
@@ -259,6 +266,7 @@ def take(
         call.value, call.moves, call.generation = value, moves, generation
         if call.node is not None:
             engine.remember(call.node, value.node(moves))
+            generations[call.node] = generation
         if is_its:
             if call.handle in waiting:
                 waiting.discard(call.handle)

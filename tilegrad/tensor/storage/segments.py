@@ -233,7 +233,11 @@ def _run_for(alive: list[Call], tensor: Any, call: Call, compute: Compute) -> No
     if concerned is None:
         concerned = _concerned.put(found.key, found.concerned(call))
     if len(concerned) < len(alive):
-        found = WaitingCalls([alive[number] for number in concerned], call)
+        alive_here = [alive[number] for number in concerned]
+        if _run_written(alive_here, tensor, call):
+            pool.was_of_use()
+            return
+        found = WaitingCalls(alive_here, call)
         if _run_known(found, tensor, call) or _run_sized(found, tensor, call):
             pool.was_of_use()
             return

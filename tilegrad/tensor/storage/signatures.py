@@ -25,6 +25,7 @@ from tilegrad.engine.run import leaf_memory as store
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp
 from tilegrad.tensor.handle.waiting import Call, Input, Moves, Number, Pool, Value
+from tilegrad.tensor.storage.generations import generation_of
 from tilegrad.tensor.storage.leaf_kinds import (
     DrawKind,
     Kind,
@@ -201,11 +202,7 @@ class WaitingCalls:
     @property
     def generation(self) -> int:
         """The largest generation of the leaves of the calls."""
-        most = 0
-        for leaf in self.leaves:
-            if leaf.__class__ is Call and leaf.generation > most:
-                most = leaf.generation
-        return most
+        return max(map(generation_of, self.leaves), default=0)
 
     @property
     def by_time(self) -> list[Call]:
