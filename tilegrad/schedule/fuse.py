@@ -127,10 +127,10 @@ def fuse(
     record = trace.get()
     has_scans = any(node.op is Ops.PREFIX_AXIS for node in nodes)
     for name, step in STEPS:
-        if (plain and name not in _PLAIN) or (step is _with_scans and not has_scans):
+        if plain and name not in _PLAIN:
             continue
         before = state.stored_values() if record is not None else None
-        stored = step(state)
+        stored = None if step is _with_scans and not has_scans else step(state)
         if stored is not None:
             state.fusion.stored = {node: stored[node] for node in nodes if node in stored}
         if record is not None:
