@@ -203,14 +203,14 @@ def opencl_target(*, has_half: bool = True, has_double: bool = True) -> Target:
     )
 
 
-def opencl_processor(described: Target, threads: int, vector_bytes: int = 32) -> Target:
+def opencl_processor(described: Target, threads: int) -> Target:
     """A processor through OpenCL; `described` is the driver's report. A block shares only what the
     cache holds anyway, and a barrier makes loops over lanes of the rest of a kernel. So a work item
     runs loops over vectors, as on any processor, and each of its `threads` has one of them.
     """
     return replace(
         described,
-        vector_bytes=vector_bytes,
+        vector_bytes=32,
         most_lanes=8,
         has_locals=False,
         shared_bytes=0,

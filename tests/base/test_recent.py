@@ -131,7 +131,7 @@ BOUNDED = {
     "nn/data/loader.py _shared": "two items",
     "runtime/buffer.py _returns": "those who look at lent memory",
     "tensor/calls/number_tables.py _alive": "weak: the nodes that are alive",
-    "tensor/calls/number_tables.py _leaves": "weak: the nodes that are alive",
+    "tensor/calls/number_tables.py number_tables": "weak: the nodes that are alive",
     "tensor/calls/uploads.py _dtypes": "dtypes",
     "tensor/storage/failed_runs.py _failed": "weak: the calls that are alive",
     "tensor/storage/past.py _names": "weak: the nodes that are alive",

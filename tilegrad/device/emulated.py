@@ -37,10 +37,5 @@ def emulated(
         )
     from tilegrad.runtime.guest import GuestRuntime
 
-    def compile_text(text: str) -> bytes:
-        from tilegrad.compile.llvm import compile_ir
-
-        return compile_ir(text, cpu=found.cpu, features=found.features, triple=found.triple)
-
-    guest = GuestRuntime((path, "-cpu", found.emulator), machine, compile_text)
+    guest = GuestRuntime((path, "-cpu", found.emulator), machine, found.compile)
     return described(name, found, guest, f"under {emulator}")

@@ -258,7 +258,7 @@ class NVRuntime(Runtime):
             kind = driver.module.CUfunction_attribute
             most = kind.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
             driver.call("cuFuncSetAttribute", function, most, program.asked)
-        weakref.finalize(program, self._unload, module)
+        weakref.finalize(program, self._release, "cuModuleUnload", module)
         return program
 
     def _module(self, name: str, code: bytes) -> Any:
@@ -288,22 +288,14 @@ class NVRuntime(Runtime):
                 **details,
             ) from None
 
-    def _unload(self, module: Any) -> None:
+    def _release(self, function: str, handle: Any) -> None:
+        """Give a module or a graph back by a `function` of the driver."""
         if os.getpid() != self._process:
             return
         try:
-            self._enter().call("cuModuleUnload", module)
+            self._enter().call(function, handle)
         except DeviceError:
-            # The context is lost, or the driver is shutting down: the module went with it.
-            return
-
-    def _drop_graph(self, graph: Any) -> None:
-        if os.getpid() != self._process:
-            return
-        try:
-            self._enter().call("cuGraphExecDestroy", graph)
-        except DeviceError:
-            # As a module's.
+            # The context is lost, or the driver is shutting down: what it had went with it.
             return
 
     def launch(
@@ -416,7 +408,7 @@ class _Sequence:
                 self._nodes.append((node, parameters, arguments, own))
                 before = [node]
             self._exec = self.runtime.with_room(lambda: driver.call("cuGraphInstantiate", graph, 0))
-            weakref.finalize(self, self.runtime._drop_graph, self._exec)
+            weakref.finalize(self, self.runtime._release, "cuGraphExecDestroy", self._exec)
         finally:
             driver.call("cuGraphDestroy", graph)
 

@@ -44,6 +44,16 @@ class Processor:
     attributes: str = ""
     emulator: str = ""
 
+    def compile(self, text: str) -> bytes:
+        from tilegrad.compile.llvm import compile_ir
+
+        return compile_ir(text, cpu=self.cpu, features=self.features, triple=self.triple)
+
+    def assembly(self, text: str) -> str:
+        from tilegrad.compile.llvm import assembly
+
+        return assembly(text, cpu=self.cpu, features=self.features, triple=self.triple)
+
 
 def _target(
     name: str,
@@ -165,29 +175,19 @@ def described(name: str, found: Processor, runtime: Runtime, hardware: str = "")
         renderer = LLVMRenderer(found.target.vector_bytes, attributes=found.attributes)
         return renderer.render(function, list(program))
 
-    def compile_source(text: str) -> bytes:
-        from tilegrad.compile.llvm import compile_ir
-
-        return compile_ir(text, cpu=found.cpu, features=found.features, triple=found.triple)
-
-    def assembly(text: str) -> str:
-        from tilegrad.compile.llvm import assembly
-
-        return assembly(text, cpu=found.cpu, features=found.features, triple=found.triple)
-
     def spills(text: str) -> int:
         from tilegrad.compile.llvm import inner_spills
 
-        return inner_spills(assembly(text))
+        return inner_spills(found.assembly(text))
 
     return Backend(
         name,
         found.target,
         render,
-        compile_source,
+        found.compile,
         runtime,
         compiler=f"llvmlite {installed_version('llvmlite')} {found}",
         spills=spills,
         hardware=hardware,
-        assembly=assembly,
+        assembly=found.assembly,
     )

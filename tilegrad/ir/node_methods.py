@@ -217,10 +217,6 @@ def show(root: Any) -> str:
         tail: list[Any] = ["\n"]
         for source in node.src:
             tail += [(source, depth + 1), ",\n"]
-        tail[-1] = ",))" if len(node.src) == 1 or _is_named(node.src[-1], uses) else "))"
+        tail[-1] = ",))" if len(node.src) == 1 or uses[node.src[-1]] > 1 else "))"
         work.extend(reversed(tail))
     return "".join(out)
-
-
-def _is_named(node: Any, uses: dict[Any, int]) -> bool:
-    return uses[node] > 1

@@ -42,11 +42,6 @@ class MemorySlice(NamedTuple):
     full: int
 
 
-def _offset_variable(number: int, each: MemorySlice) -> UOp:
-    """The offset of a slice as a launch-time variable."""
-    return UOp.variable(offset_name(number), 0, each.full - each.size)
-
-
 def offset_name(number: int) -> str:
     """The name of the offset variable of slice `number`."""
     return f"{_PREFIX}{number}"
@@ -96,7 +91,7 @@ def with_variable_slices(nodes: Sequence[UOp], slices: Sequence[MemorySlice]) ->
     bounds: dict[UOp, list[tuple[UOp | int, UOp | int]]] = {}
     for number, each in enumerate(slices):
         node = nodes[each.position]
-        offset = _offset_variable(number, each)
+        offset = UOp.variable(offset_name(number), 0, each.full - each.size)
         bounds.setdefault(node, list(node.arg))[each.axis] = (offset, offset + each.size)
     return nodes[-1].substitute(
         {node: node.replace(arg=tuple(found)) for node, found in bounds.items()}

@@ -211,10 +211,6 @@ def _levels(nodes: Iterable[UOp], ops: Collection[Ops]) -> list[list[UOp]]:
     return found
 
 
-def _reciprocal(node: UOp) -> UOp:
-    return UOp.const(node.dtype, 1.0).alu(Ops.FDIV, node.src[0])
-
-
 def _maximum(node: UOp) -> UOp:
     left, right = node.src
     larger = (left < right).where(right, left)
@@ -248,7 +244,7 @@ def _functions(target: Target, ast: UOp) -> PatternMatcher:
         Ops.EXP: wide_enough(lambda x: transcendental.exp(x, target.has_scale)),
         Ops.EXP2: wide_enough(lambda x: transcendental.exp2(x, target.has_scale)),
         Ops.LOG2: wide_enough(lambda x: transcendental.log2(x, target.has_fma, has_double)),
-        Ops.RECIP: _reciprocal,
+        Ops.RECIP: lambda node: UOp.const(node.dtype, 1.0).alu(Ops.FDIV, node.src[0]),
         Ops.MAX: _maximum,
     }
     rules = [

@@ -7,7 +7,7 @@ over the lanes, it is a load of k elements, repeated.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Reversible, Sequence
 
 from tilegrad.base.dtype import DType, dtypes
 from tilegrad.ir.op import Ops
@@ -22,11 +22,8 @@ __all__ = ["join_operand", "join_operands", "operand_values", "widen_operand", "
 _VECTORS = (16, 32, 64)
 
 
-def operand_values(nodes: Iterable[UOp]) -> set[UOp]:
+def operand_values(nodes: Reversible[UOp]) -> set[UOp]:
     """The values that only operands of dot units use; these may be joined."""
-    nodes = list(nodes)
-    if all(node.op is not Ops.WMMA for node in nodes):
-        return set()
     other: set[UOp] = set()
     found: set[UOp] = set()
     for node in reversed(nodes):

@@ -186,7 +186,7 @@ def floordiv_to_machine(x: UOp, y: UOp) -> UOp:
     safe, quotient = _guarded(x, y)
     remainder = x - quotient * safe
     lower = remainder.ne(0) & ((x < 0) ^ (safe < 0))
-    return _unguarded(x, y, lower.where(quotient - 1, quotient), x * -1)
+    return _unguarded(y, lower.where(quotient - 1, quotient), x * -1)
 
 
 @DIVIDE.rule(
@@ -202,7 +202,7 @@ def floormod_to_machine(x: UOp, y: UOp) -> UOp:
     safe, quotient = _guarded(x, y)
     remainder = x - quotient * safe
     wrong = remainder.ne(0) & ((remainder < 0) ^ (safe < 0))
-    return _unguarded(x, y, wrong.where(remainder + safe, remainder), x * 0)
+    return _unguarded(y, wrong.where(remainder + safe, remainder), x * 0)
 
 
 @DIVIDE.rule(
@@ -215,7 +215,7 @@ def idiv_without_traps(node: UOp, x: UOp, y: UOp) -> UOp | None:
         return None
     safe, quotient = _guarded(x, y)
     if node.op is Ops.IDIV:
-        return _unguarded(x, y, quotient, x * -1)
+        return _unguarded(y, quotient, x * -1)
     result = x - quotient * safe
     if y.dtype.scalar.kind == "int":
         result = y.eq(-1).where(0, result)
@@ -256,7 +256,7 @@ def _guarded(x: UOp, y: UOp) -> tuple[UOp, UOp]:
     return safe, x.alu(Ops.IDIV, safe)
 
 
-def _unguarded(x: UOp, y: UOp, result: UOp, by_minus_one: UOp) -> UOp:
+def _unguarded(y: UOp, result: UOp, by_minus_one: UOp) -> UOp:
     if not _traps(y):
         return result
     if y.dtype.scalar.kind == "int":

@@ -131,7 +131,8 @@ def _vectorize(ast: UOp, lane: UOp, width: int, target: Target) -> UOp:
     done: dict[UOp, UOp] = {lane: lanes}
     depends: set[UOp] = {lane}
     nodes = ast.toposort()
-    operands = operand_values(nodes)
+    has_units = any(node.op is Ops.WMMA for node in nodes)
+    operands = operand_values(nodes) if has_units else set()
     waiting: dict[UOp, None] = {}
     for node in nodes:
         if node is lane:

@@ -56,10 +56,10 @@ def split_levels(program: Sequence[UOp], target: Target) -> list[UOp]:
     while (found := _longest(program)) is not None:
         loop, per_trip, sums = found
         if per_trip < _LEAST_BLOCK * 2 // 3:
-            size = -(-block_length(per_trip * _most_trips(loop)) // per_trip)
+            size = -(-block_length(per_trip * int(loop.extent.vmax)) // per_trip)
             program = _split(program, loop, max(size, 2))
         else:
-            program = _own_accumulators(program, loop, sums, target)
+            program = _own_accumulators(program, loop, sums)
     return program
 
 
@@ -69,10 +69,6 @@ class _LongLoop(NamedTuple):
     loop: UOp
     per_trip: int
     sums: list[UOp]
-
-
-def _most_trips(loop: UOp) -> int:
-    return int(loop.extent.vmax)
 
 
 def _longest(program: Sequence[UOp]) -> _LongLoop | None:
@@ -112,7 +108,7 @@ def _closed(program: Sequence[UOp], loop: UOp, terms: dict[UOp, list[int]]) -> _
     """The sums to which `loop`, which ends here, adds too many terms. The counts in `terms` are
     updated.
     """
-    trips = _most_trips(loop)
+    trips = int(loop.extent.vmax)
     long: dict[UOp, int] = {}
     for accumulator, counts in terms.items():
         each = counts.pop()
@@ -268,9 +264,7 @@ def _divisor(extent: int, size: int) -> int:
     )
 
 
-def _own_accumulators(
-    program: list[UOp], loop: UOp, sums: Sequence[UOp], target: Target
-) -> list[UOp]:
+def _own_accumulators(program: list[UOp], loop: UOp, sums: Sequence[UOp]) -> list[UOp]:
     """The program with accumulators of its own for each iteration of `loop`, added to `sums` at its
     end.
     """

@@ -197,7 +197,7 @@ class _Emitter:
                 for source in left:
                     users.setdefault(source, []).append(item)
             else:
-                heapq.heappush(ready, (self._priority(item), self.rank[item], item))
+                heapq.heappush(ready, (self.early.get(item.op, 0), self.rank[item], item))
         return loop, ready, waiting, users
 
     def _done(self, item: UOp, frame) -> None:  # type: ignore[no-untyped-def]
@@ -208,10 +208,7 @@ class _Emitter:
                 waiting[user] = left
             else:
                 del waiting[user]
-                heapq.heappush(ready, (self._priority(user), self.rank[user], user))
-
-    def _priority(self, item: UOp) -> int:
-        return self.early.get(item.op, 0)
+                heapq.heappush(ready, (self.early.get(user.op, 0), self.rank[user], user))
 
     def _emit(self, node: UOp) -> None:
         """Append `node` with its sources in the program; an END among them becomes the program's

@@ -18,6 +18,7 @@ from tilegrad.base.dtype import dtypes
 from tilegrad.base.trace import PassRecord, trace
 from tilegrad.ir.definition import Stage
 from tilegrad.ir.exact_products import exact_products
+from tilegrad.ir.op import Ops
 from tilegrad.ir.rules import simplify
 from tilegrad.ir.spec import verify, verify_step
 from tilegrad.ir.uop import UOp
@@ -56,11 +57,14 @@ Pass = Callable[[Any, Target], State]
 
 
 class ListedPass(NamedTuple):
-    """A pass, and whether it has work on a target: the others leave it out."""
+    """A pass, and where it has work: on which targets, and on states with which ops, where it does
+    not look at all of them. Elsewhere it is left out.
+    """
 
     name: str
     apply: Pass
     has_work: Callable[[Target], bool] = lambda target: True
+    ops: tuple[Ops, ...] = ()
 
 
 Note = Callable[[str, State, State], None]
@@ -86,21 +90,21 @@ def _has_scalar_lanes_that_meet(target: Target) -> bool:
 
 PASSES = (
     # After all Opts, as TC looks for the products as they were.
-    ListedPass("lower.exact_products", _exact_products),
+    ListedPass("lower.exact_products", _exact_products, ops=(Ops.CAST,)),
     # After all Opts, which may make a reduction invariant in a loop around others.
-    ListedPass("lower.own_loops", separate_loops),
+    ListedPass("lower.own_loops", separate_loops, ops=(Ops.REDUCE,)),
     # Before expand: each unrolled copy would need its own slice of the array.
-    ListedPass("lower.memory_accumulators", use_memory_accumulators),
+    ListedPass("lower.memory_accumulators", use_memory_accumulators, ops=(Ops.REDUCE, Ops.PREFIX)),
     # After memory_accumulators, which test for the first iteration of a loop; before lanes, as
     # bounds are read from sums in indices.
-    ListedPass("lower.skip", skip_iterations),
+    ListedPass("lower.skip", skip_iterations, ops=(Ops.CMPLT,)),
     # Before lanes, which would give each lane a gate of its own.
-    ListedPass("lower.choose", choose_loads, attrgetter("has_vectors")),
+    ListedPass("lower.choose", choose_loads, attrgetter("has_vectors"), (Ops.WHERE,)),
     # Before expand, so that a vector is one node and not sixteen. Scalar targets unroll everything.
     ListedPass("lower.lanes", use_lanes, attrgetter("has_vectors")),
     # After lanes, which make the operands vectors. Units of a width that no instruction has become
     # products.
-    ListedPass("lower.dot_operands", join_operands),
+    ListedPass("lower.dot_operands", join_operands, ops=(Ops.WMMA,)),
     # Before expand, which unrolls the copies of a lane; after everything that makes lanes.
     ListedPass("lower.copies", share_copies, attrgetter("has_locals")),
     # Before any pass that needs the extents of launch axes: from here on they are constants.
@@ -112,7 +116,7 @@ PASSES = (
     ListedPass("lower.warps", use_warps, attrgetter("shuffle_lanes")),
     ListedPass("lower.expand", lambda ast, target: unroll(ast)),
     # Before accumulators: a reduction has its unrolled values side by side.
-    ListedPass("lower.skip_products", skip_products),
+    ListedPass("lower.skip_products", skip_products, ops=(Ops.REDUCE,)),
     # After expand: before it, the rows of a tile are one vector.
     ListedPass("lower.transpose_stores", transpose_stores, attrgetter("has_vectors")),
     ListedPass("lower.transpose_loads", transpose_loads, attrgetter("has_vectors")),
@@ -190,10 +194,15 @@ def lower(
 
 
 def _run(ast: State, target: Target, steps: Sequence[ListedPass], note: Note) -> list[UOp]:
+    present: frozenset[Ops] | None = None
     for step in steps:
         before = ast
-        if step.has_work(target):
+        if present is None:
+            nodes = ast if isinstance(ast, list) else ast.toposort()
+            present = frozenset([node.op for node in nodes])
+        if step.has_work(target) and not (step.ops and present.isdisjoint(step.ops)):
             ast = step.apply(ast, target)
+            present = present if ast is before else None
         note(step.name, before, ast)
     assert isinstance(ast, list)
     return ast

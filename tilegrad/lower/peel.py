@@ -147,24 +147,16 @@ def _apart(
     if any(made is node for node, made in made_again):
         return None
     again = [made for _, made in made_again if made is not None]
-    before = program[:position]
     # Nodes made of open gates alone too: another loop may have made the same node.
     own = set(body)
     fresh = [made for made in iterations if made is not None and made not in own]
     numbers = (*shorter.src, *tail.src, UOp.const(loop.dtype, left), first)
-    head, known = _hoisted(
-        program, before, (*numbers, *opened.values(), *others.values(), *fresh, *again)
+    found = _before_both(
+        program, position, (*numbers, *opened.values(), *others.values()), fresh, again
     )
-    there = _visible(before)
-    known_before = {node for node in (*again, *fresh) if node in there and node not in known}
-    if any(node.op in _EFFECTS[1:] or not there[node] for node in known_before):
+    if found is None:
         return None
-    # Parts of a gate that the loop does not move stand once, before both.
-    twice = set(fresh).intersection(again) - known - known_before
-    shared = [node for node in dict.fromkeys(fresh) if node in twice]
-    if any(node.op in _EFFECTS for node in shared):
-        return None
-    known |= known_before | twice
+    head, known = found
     again = [node for node in dict.fromkeys(again) if node not in known]
     closed, ended = (UOp(Ops.END, dtypes.void, (each,)) for each in (shorter, tail))
     peeled = again if left == 1 else [tail, apart, *again, ended]
@@ -181,11 +173,36 @@ def _apart(
     both[foot] = (closed,) if left == 1 else (closed, ended)
     return [
         *head,
-        *shared,
         *(peeled if is_front else inside),
         *(inside if is_front else peeled),
         *_waiting(program[end + 1 :], both),
     ]
+
+
+def _before_both(
+    program: list[UOp],
+    position: int,
+    numbers: Sequence[UOp],
+    fresh: Sequence[UOp],
+    again: Sequence[UOp],
+) -> tuple[list[UOp], set[UOp]] | None:
+    """The program before the loop at `position`, with all of `numbers`, `fresh` and `again` that
+    can stand there, and the nodes that need not be made in the loop or in the copy of its body:
+    what is the same in both stands once. None where that has an effect, or is there in a loop that
+    has ended.
+    """
+    before = program[:position]
+    head, known = _hoisted(program, before, (*numbers, *fresh, *again))
+    there = _visible(before)
+    known_before = {node for node in (*again, *fresh) if node in there and node not in known}
+    if any(node.op in _EFFECTS[1:] or not there[node] for node in known_before):
+        return None
+    # Parts of a gate that the loop does not move.
+    twice = set(fresh).intersection(again) - known - known_before
+    shared = [node for node in dict.fromkeys(fresh) if node in twice]
+    if any(node.op in _EFFECTS for node in shared):
+        return None
+    return [*head, *shared], known | known_before | twice
 
 
 def _hoisted(

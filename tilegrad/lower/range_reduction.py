@@ -69,7 +69,11 @@ def far(x: UOp, is_cosine: bool = False) -> UOp:
     # The nearest half period; adding a quarter wraps around at the full period.
     half = (fraction[0] + (1 << 62)) >> 63
     top = (fraction[0] + (half << 63)).bitcast(_int64(x))
-    angle = _radians_exact(top, fraction[1]) if is_double else _radians(top).cast(x.dtype)
+    if is_double:
+        angle = _radians_exact(top, fraction[1])
+    else:
+        # From units of 2**-64 of a period.
+        angle = (top.cast(dtypes.float64) * (math.pi * 2.0**-63)).cast(x.dtype)
     is_other = half.ne(0)
     if not is_cosine:
         is_other = (x < UOp.const(x.dtype, 0.0)).ne(is_other)
@@ -251,11 +255,6 @@ def _sum(left: list[UOp], right: list[UOp]) -> list[UOp]:
         result.append(total & _LIMB)
         carry = total >> 32
     return result[::-1]
-
-
-def _radians(top: UOp) -> UOp:
-    """An angle in float64, from units of 2**-64 of a period."""
-    return top.cast(dtypes.float64) * (math.pi * 2.0**-63)
 
 
 def _radians_exact(top: UOp, low: UOp) -> UOp:

@@ -99,10 +99,6 @@ def _integer(dtype: DType) -> DType:
     return (dtypes.int64 if dtype.itemsize == 8 else dtypes.int32).vec(dtype.lanes)
 
 
-def _mantissa_bits(dtype: DType) -> int:
-    return 52 if dtype.itemsize == 8 else 23
-
-
 def _at_most(x: UOp, limit: float) -> UOp:
     """The minimum; NaN passes."""
     bound = _const(x, limit)
@@ -175,8 +171,7 @@ def log2(x: UOp, has_fma: bool = True, has_double: bool = True) -> UOp:
     float64 as well, its leading product is split into an exact one and a small rest.
     """
     is_double = x.dtype.itemsize == 8
-    bits = _mantissa_bits(x.dtype)
-    least, lift = (2.0**-1022, 54) if is_double else (2.0**-126, 24)
+    bits, least, lift = (52, 2.0**-1022, 54) if is_double else (23, 2.0**-126, 24)
     is_small = x < _const(x, least)
     lifted = is_small.where(x * 2.0**lift, x)
     pattern = lifted.bitcast(_integer(x.dtype))

@@ -38,7 +38,10 @@ def unroll_tiles(program: Sequence[UOp], target: Target) -> list[UOp]:
     counts = {count * rounds for count in once for rounds in range(1, _ROUNDS + 1)}
     for loop in [node for node in program if _is_over_tiles(node, counts)]:
         start = program.index(loop)
-        end = next((at for at in range(start + 1, len(program)) if _ends(program[at])), start)
+        end = next(
+            (at for at in range(start + 1, len(program)) if program[at].op in (Ops.RANGE, Ops.END)),
+            start,
+        )
         body = program[start + 1 : end]
         found = {node.op for node in body}
         is_innermost = loop in program[end].src and Ops.RANGE not in found
@@ -64,10 +67,6 @@ def tiles_at_once(trips: int, count: int, products: int) -> int:
 
 def _is_over_tiles(node: UOp, counts: Collection[int]) -> bool:
     return node.op is Ops.RANGE and node.axis is Axis.REDUCE and node.extent.vmax in counts
-
-
-def _ends(node: UOp) -> bool:
-    return node.op in (Ops.RANGE, Ops.END)
 
 
 def _is_of_a_sum(program: list[UOp], start: int, body: Sequence[UOp]) -> bool:

@@ -71,6 +71,14 @@ PASSES: tuple[tuple[str, Pass], ...] = (
 )
 # Passes that a kernel needs in any case; NOOPT leaves out the others.
 _PLAIN = ("schedule.collapse", "schedule.gates", "schedule.repeats")
+# Passes without work in a kernel that has none of these ops.
+_NEEDED = {
+    "schedule.gates": (Ops.CMPLT,),
+    "schedule.strided": (Ops.FLOORMOD,),
+    "schedule.divided": (Ops.FLOORDIV, Ops.FLOORMOD),
+    "schedule.concatenation": (Ops.CMPLT,),
+    "schedule.rows": (Ops.DEFINE_LOCAL,),
+}
 
 
 def finish(
@@ -82,8 +90,9 @@ def finish(
     record, ast = trace.get(), raw
     for name, apply in PASSES:
         if not plain or name in _PLAIN:
-            before = ast
-            ast, outputs = apply(ast, outputs, target)
+            before, needed = ast, _NEEDED.get(name, ())
+            if not needed or any(node.op in needed for node in ast.toposort()):
+                ast, outputs = apply(ast, outputs, target)
             if record is not None:
                 record.append(PassRecord(name, before, ast))
     alive = ast.toposort()
@@ -103,7 +112,7 @@ def _in_order(ast: UOp, outputs: Iterable[UOp]) -> tuple[UOp, list[UOp]]:
     alive = ast.toposort()
     ast, outer = merge_neighbours(ast, [loop for loop in outputs if loop in alive])
     order = list(outer)
-    for group in _groups(ast, _inner_ranges(ast, outer)):
+    for group in _groups(ast, [loop for loop in nodes_of(ast, Ops.RANGE) if loop not in outer]):
         ast, ordered = merge_neighbours(ast, group)
         order += ordered
     if (slices := slice_loop(ast)) is not None:
@@ -119,11 +128,6 @@ def renumbered(ast: UOp, slots: Mapping[int, int]) -> UOp:
     return ast.substitute(
         {node: node.replace(arg=slots[node.arg]) for node in nodes_of(ast, Ops.DEFINE_GLOBAL)}
     )
-
-
-def _inner_ranges(ast: UOp, outputs: Iterable[UOp]) -> list[UOp]:
-    taken = set(outputs)
-    return [loop for loop in nodes_of(ast, Ops.RANGE) if loop not in taken]
 
 
 def _groups(ast: UOp, inner: list[UOp]) -> list[list[UOp]]:

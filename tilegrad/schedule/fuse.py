@@ -58,64 +58,49 @@ class _FusionState:
     shared: set[UOp] = field(default_factory=set)
     fusion: Fusion = field(default_factory=Fusion)
 
-    def store(self, stored: dict[UOp, Reason]) -> None:
-        self.fusion.stored = _in_order(stored, self.nodes)
-
     def stored_values(self) -> StoredValues:
         in_scratch = [each for values in self.fusion.in_scratch.values() for each in values]
         return StoredValues(dict(self.fusion.stored), in_scratch)
 
 
-def _store_forced(state: _FusionState) -> None:
-    state.fusion.stored = _forced(state.sink, state.nodes, state.users)
+def _with_scans(state: _FusionState) -> dict[UOp, Reason]:
+    scans, state.fusion.shaped = stored_scans(state.nodes, state.users, state.fusion.stored)
+    return state.fusion.stored | scans
 
 
-def _store_scans(state: _FusionState) -> None:
-    fusion = state.fusion
-    scans, fusion.shaped = stored_scans(state.nodes, state.users, fusion.stored)
-    state.store(fusion.stored | scans)
-
-
-def _store_reduced(state: _FusionState) -> None:
+def _with_reduced(state: _FusionState) -> dict[UOp, Reason]:
     stored, state.shared = store_reduced(
         *(state.nodes, state.users, state.fusion.stored, state.closed, state.costs),
         plain=state.plain,
     )
-    state.store(stored)
-
-
-def _store_large(state: _FusionState) -> None:
-    nodes, stored = state.nodes, state.fusion.stored
-    state.store(cut_large(nodes, stored, state.shared, state.target_of))
+    return stored
 
 
 def _inline(state: _FusionState) -> None:
     state.fusion = inline_values(state.nodes, state.fusion, state.target_of, state.needed_later)
 
 
-def _share_in_scratch(state: _FusionState) -> None:
-    share_in_scratch(state.costs, state.fusion, state.target_of)
+Step = Callable[[_FusionState], dict[UOp, Reason] | None]
+"""A step gives the values that are stored from then on; None where it has changed the state."""
 
-
-def _store_within_buffers(state: _FusionState) -> None:
-    state.store(within_buffers(state.nodes, state.fusion.stored, state.target_of))
-
-
-STEPS: tuple[tuple[str, Callable[[_FusionState], None]], ...] = (
+STEPS: tuple[tuple[str, Step], ...] = (
     # First: all others ask which values are in memory in any case.
-    ("schedule.forced", _store_forced),
+    ("schedule.forced", lambda state: _forced(state.sink, state.nodes, state.users)),
     # Before reduced, which asks which other values are stored above one.
-    ("schedule.stored_scans", _store_scans),
-    ("schedule.reduced", _store_reduced),
+    ("schedule.stored_scans", _with_scans),
+    ("schedule.reduced", _with_reduced),
     # After reduced, which says which values several kernels would compute.
-    ("schedule.large", _store_large),
+    (
+        "schedule.large",
+        lambda state: cut_large(state.nodes, state.fusion.stored, state.shared, state.target_of),
+    ),
     # After all that store: the next steps inline stored values into the kernels that read them.
     ("schedule.separate", lambda state: _separate(state.nodes, state.fusion)),
     ("schedule.inline", _inline),
     # After inlining, whose kernels may need a value in several loop nests.
-    ("schedule.scratch", _share_in_scratch),
+    ("schedule.scratch", lambda s: share_in_scratch(s.costs, s.fusion, s.target_of)),
     # Last: only now the inputs of a kernel are known.
-    ("schedule.buffers", _store_within_buffers),
+    ("schedule.buffers", lambda s: within_buffers(s.nodes, s.fusion.stored, s.target_of)),
 )
 """The steps that decide which values are stored, in their order, each with the reason for its
 position."""
@@ -140,15 +125,16 @@ def fuse(
         state.closed = _without_loops(nodes)
         state.costs = costs_of(nodes, state.closed)
     record = trace.get()
+    has_scans = any(node.op is Ops.PREFIX_AXIS for node in nodes)
     for name, step in STEPS:
         if plain and name not in _PLAIN:
             continue
-        if record is None:
-            step(state)
-            continue
-        before = state.stored_values()
-        step(state)
-        record.append(PassRecord(name, before, state.stored_values()))
+        before = state.stored_values() if record is not None else None
+        stored = None if step is _with_scans and not has_scans else step(state)
+        if stored is not None:
+            state.fusion.stored = {node: stored[node] for node in nodes if node in stored}
+        if record is not None:
+            record.append(PassRecord(name, before, state.stored_values()))
     return state.fusion
 
 
@@ -201,7 +187,7 @@ def _is_filled_for(node: UOp, users: list[UOp]) -> bool:
     )
 
 
-def _separate(nodes: list[UOp], fusion: Fusion) -> None:
+def _separate(nodes: list[UOp], fusion: Fusion) -> dict[UOp, Reason]:
     """Store, of several large sums of products in one kernel, all but the largest: there are
     registers for the tile of one. A sum among many zeros is stored, too, as it would be computed
     for each of them. So are other reductions for each element beside it, such as the counts of a
@@ -217,7 +203,7 @@ def _separate(nodes: list[UOp], fusion: Fusion) -> None:
         and _multiplies(node) > WORTH_A_KERNEL
     }
     if not large:
-        return
+        return stored
     small = {node: Reason.GATHERED for node in nodes if node not in stored and _is_pooling(node)}
     readers = readers_of(nodes, {**stored, **large, **small})
     for node in small:
@@ -235,12 +221,7 @@ def _separate(nodes: list[UOp], fusion: Fusion) -> None:
             if position > 0 or is_padded:
                 stored[reduce] = Reason.BESIDE if position > 0 else Reason.PADDED
                 fusion.refused[reduce] = (stored[reduce], 2 * nbytes(reduce), 0)
-    fusion.stored = _in_order(stored, nodes)
-
-
-def _in_order(stored: dict[UOp, Reason], nodes: list[UOp]) -> dict[UOp, Reason]:
-    order = {node: number for number, node in enumerate(nodes)}
-    return dict(sorted(stored.items(), key=lambda item: order[item[0]]))
+    return stored
 
 
 def _multiplies(reduce: UOp) -> int:

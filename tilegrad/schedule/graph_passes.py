@@ -143,7 +143,12 @@ PASSES: tuple[tuple[str, Pass], ...] = (
     # Before split, which has a slice of a sum in each block: it looks at the operands' memory.
     (
         "schedule.channels",
-        _each(_REDUCE, lambda node, devices: channels_innermost(node, devices.target_of)),
+        _each(
+            _REDUCE,
+            lambda node, devices: (
+                channels_innermost(node, devices.target_of) if devices.of_units else None
+            ),
+        ),
     ),
     # Before split: a sum that becomes rows added by index is none any more.
     ("schedule.one_hot", _each(_REDUCE, lambda node, devices: as_scatter(node))),
@@ -166,6 +171,8 @@ PASSES: tuple[tuple[str, Pass], ...] = (
 )
 # Passes that a graph needs in any case; NOOPT leaves out the others.
 _PLAIN = ("schedule.empty", "schedule.exact_sums", _VERSIONS)
+# Passes without work in a graph that has none of these ops.
+_NEEDED = {"schedule.one_hot": (Ops.CMPEQ,), _VERSIONS: (Ops.ASSIGN,)}
 
 
 def _split(node: UOp, devices: GraphDevices) -> UOp | None:
@@ -205,8 +212,9 @@ def prepare(sink: UOp, given: Sequence[UOp], devices: GraphDevices, *, plain: bo
     for name, apply in PASSES:
         if plain and name not in _PLAIN:
             continue
-        before = sink
-        sink, last = apply(before, nodes, devices)
+        before, needed = sink, _NEEDED.get(name, ())
+        if not needed or any(node.op in needed for node in nodes):
+            sink, last = apply(before, nodes, devices)
         if record is not None:
             record.append(PassRecord(name, before, sink))
         if sink is before:

@@ -203,8 +203,10 @@ class KernelBuilder:
         op = node.op
         if op in (Ops.CONST, Ops.DEFINE_VAR):
             return node
+        if op is Ops.PAD:
+            return (yield from self._pad(node, index, valid))
         if op.is_movement:
-            return (yield from self._movement(node, index, valid))
+            return (yield node.src[0], _source_index(node, index, valid), valid)
         if op is Ops.REDUCE_AXIS:
             function, axes = node.arg[:2]
             ranges = {axis: self.range(node.src[0].shape[axis], Axis.REDUCE) for axis in axes}
@@ -230,11 +232,6 @@ class KernelBuilder:
         raise InternalError(
             f"schedule.index met a {op} node inside a kernel", node=repr(node)[:300]
         )
-
-    def _movement(self, node: UOp, index: Index, valid: UOp) -> Steps:
-        if node.op is Ops.PAD:
-            return (yield from self._pad(node, index, valid))
-        return (yield node.src[0], _source_index(node, index, valid), valid)
 
     def _pad(self, node: UOp, index: Index, valid: UOp) -> Steps:
         (source,) = node.src

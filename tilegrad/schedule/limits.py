@@ -229,8 +229,10 @@ class _Cutter:
         level += steps.level[position]
         depth[position] = level
         known = self._reads[position] = self._reads_of(position)
+        # Shares of the largest numbers allowed; there are as many reads as values, or more.
+        values = _leaves_of(known) if len(known) > _LEAVES else 0
         again = self._again[position] = max(
-            _crowding(known), self._work.add(position) / MOST_INSTRUCTIONS
+            len(known) / _POSITIONS, values / _LEAVES, self._work.add(position) / MOST_INSTRUCTIONS
         )
         self._whole[position] = max(level / _DEPTH, again)
 
@@ -373,12 +375,6 @@ def _needed_again(nodes: list[UOp], stored: dict[UOp, Reason]) -> set[UOp]:
                 known = known | mine
             kernels[source] = known if len(known) < 3 else frozenset(list(known)[:2])
     return found
-
-
-def _crowding(known: frozenset[tuple[UOp, int]]) -> float:
-    """Reads of a kernel as a share of the largest number allowed."""
-    positions = len(known) / _POSITIONS
-    return positions if len(known) <= _LEAVES else max(positions, _leaves_of(known) / _LEAVES)
 
 
 def _leaves_of(known: frozenset[tuple[UOp, int]]) -> int:

@@ -24,10 +24,6 @@ def random_variables(number: int) -> tuple[UOp, UOp, UOp]:
     return words[0], words[1], UOp.variable(f"offset{number}", 0, 2**62)
 
 
-def _rotate(word: UOp, bits: int) -> UOp:
-    return (word << bits) | (word >> (32 - bits))
-
-
 def random_word(arg: RandArg, position: UOp) -> UOp:
     """The uint32 word of draw `arg` at the element `position`; in a normalised graph `arg.seed` is
     the draw's number.
@@ -42,7 +38,7 @@ def random_word(arg: RandArg, position: UOp) -> UOp:
     for step in range(5):
         for bits in _ROTATIONS[step % 2]:
             x0 = x0 + x1
-            x1 = _rotate(x1, bits) ^ x0
+            x1 = ((x1 << bits) | (x1 >> (32 - bits))) ^ x0
         x0 = x0 + keys[(step + 1) % 3]
         x1 = x1 + keys[(step + 2) % 3] + (step + 1)
     return (position_in_stream % 2).eq(0).where(x0, x1)

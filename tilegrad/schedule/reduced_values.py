@@ -97,7 +97,8 @@ def _above(
         if user.op in _REDUCES:
             between |= _REDUCED
         elif user.op in _REPEATS:
-            is_repeated = _enlarges(user, node)
+            # Picking a few rows of many repeats none.
+            is_repeated = elements(user) > elements(node)
             between |= _EXPANDED if is_repeated or user.op is Ops.GATHER else 0
             between |= _REPEATED if is_repeated else 0
     return kernels, between
@@ -108,13 +109,6 @@ def _two_of(some: tuple[UOp, ...], others: tuple[UOp, ...]) -> tuple[UOp, ...]:
     if len(some) > 1 or some == others:
         return some
     return tuple(dict.fromkeys(some + others))[:2]
-
-
-def _enlarges(user: UOp, node: UOp) -> bool:
-    """Whether `user` needs elements of `node` more than once; picking a few rows of many does not
-    count.
-    """
-    return user.op in _REPEATS and elements(user) > elements(node)
 
 
 def _is_end_of_work(node: UOp, users: list[UOp]) -> bool:

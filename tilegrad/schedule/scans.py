@@ -33,8 +33,7 @@ def stored_scans(
     nodes: Sequence[UOp], users: Mapping[UOp, Sequence[UOp]], stored: Mapping[UOp, Reason]
 ) -> tuple[dict[UOp, Reason], dict[UOp, UOp]]:
     """Values that store scans, beside those in `stored`; and for each that is the reshape of one,
-    the scan below. Each element follows from the one before it, so scans are computed in order, in
-    a kernel of their shape, at the end of the elementwise work on them.
+    the scan below.
 
     Each element follows from the one before it, so they are computed in order, in a kernel of their
     shape, at the end of the elementwise work on them.

@@ -23,7 +23,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import reduce
-from typing import Any
 
 from tilegrad.base.dtype import as_const, dtypes
 from tilegrad.base.errors import DeviceError, InternalError
@@ -213,9 +212,7 @@ class Shards:
     def _is_split(self, node: UOp) -> bool:
         return self.placements[node].axis is not None
 
-    def _each(
-        self, node: UOp, placement: Placement, wanted: Sequence[Placement], arg: Any = None
-    ) -> list[Shard]:
+    def _each(self, node: UOp, placement: Placement, wanted: Sequence[Placement]) -> list[Shard]:
         """The node over the shards of its sources, on each device that has some."""
         columns = [self._bring(source, each) for source, each in zip(node.src, wanted)]
         found: list[Shard] = []

@@ -226,7 +226,7 @@ class _SimtShaper(UnitShaper, SliceShaper):
         for number, loop in enumerate(axes):
             room = max(most // lanes, 1)
             if number == 0:
-                room = min(room, _TILE_LANES if is_tiled else _first_lanes(loop, axes, warp))
+                room = min(room, _TILE_LANES if is_tiled else _first_lanes(axes, warp))
             elif lanes >= warp and not is_tiled:
                 break
             elif not is_tiled:
@@ -267,7 +267,7 @@ def _lanes_of(extent: int, most: int, warp: int) -> int:
     return max(divisors, key=lambda lanes: (filled(lanes) > 0.9, min(lanes, warp), lanes))
 
 
-def _first_lanes(loop: UOp, axes: Sequence[UOp], warp: int) -> int:
+def _first_lanes(axes: Sequence[UOp], warp: int) -> int:
     """How many lanes the contiguous axis may have: a warp, more where there are blocks enough."""
     work = trips_of(axes)
     return _BLOCK if work >= _BLOCK * 512 else warp

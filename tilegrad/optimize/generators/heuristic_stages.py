@@ -29,7 +29,7 @@ from tilegrad.optimize.analysis.facts import (
     stores,
 )
 from tilegrad.optimize.generators.heuristic_tiles import Tiler
-from tilegrad.optimize.generators.reuse import Reuse, find_reuse
+from tilegrad.optimize.generators.reuse import Reuse, find_reuses
 from tilegrad.optimize.opts.opt import OptOps, Side
 from tilegrad.optimize.opts.stage import name_of_side
 
@@ -57,13 +57,13 @@ class StageShaper(Tiler):
         closed = {loop for nest in nests for loop in nest.src[1:]}
         for row in reversed([loop for loop in self.around(nests) if loop not in closed]):
             tiles = [
-                find_reuse(
+                find_reuses(
                     self.ast, reduction, self.target, store=self.store_of(reduction), shared=row
                 )
                 for reduction in heavy
             ]
-            found = [tile for tile in tiles if tile is not None]
-            if len(found) == len(tiles):
+            if all(tiles):
+                found = [best for best, *_ in tiles]
                 light = [reduction for reduction in reductions if reduction not in heavy]
                 self.block(row, found, [reduction.src[-1] for reduction in heavy], light)
                 if steps[heavy[0]] >= self.target.timing.worth_threads:

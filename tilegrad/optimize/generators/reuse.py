@@ -24,7 +24,7 @@ from tilegrad.optimize.generators.filter_padding import Padding, find_padding
 from tilegrad.optimize.opts.opt import ReduceOperand, Side, StageOperand, loop_order
 from tilegrad.target import Target
 
-__all__ = ["Reuse", "find_reuse", "find_reuses"]
+__all__ = ["Reuse", "find_reuses"]
 
 # Tuning, worth shown by `bench/corpus.py`, families products, convolutions and gradients.
 # Rows of one axis beyond which more gain nothing.
@@ -56,29 +56,21 @@ class Reuse:
     worth: float = 0.0
 
 
-def find_reuse(
+def find_reuses(
     ast: UOp,
     reduction: UOp,
     target: Target,
+    given: Collection[int] = (),
     *,
-    store: UOp,
-    shared: UOp | None,
-) -> Reuse | None:
-    """The two axes of a register tile, if the reduction has them; `store` stores its results, and
-    `shared` is the axis that has to give the rows, if it is known.
+    store: UOp | None = None,
+    shared: UOp | None = None,
+) -> list[Reuse]:
+    """The two axes of a register tile, for each axis that can give the lanes, the most promising
+    first. Copies of the parameters `given` cost nothing; `store` stores the results, where they are
+    not the kernel's; `shared` is the axis that has to give the rows, if it is known.
     """
-    facts = _ReductionFacts(ast, reduction, target, (), store, shared)
-    return next(iter(_reuses(facts)), None)
-
-
-def find_reuses(ast: UOp, reduction: UOp, target: Target, given: Collection[int]) -> list[Reuse]:
-    """As `find_reuse` for the kernel's store, of each axis that can give the lanes, the most
-    promising first. Copies of the parameters `given` cost nothing.
-    """
-    return _reuses(_ReductionFacts(ast, reduction, target, given, stores(ast)[0], None))
-
-
-def _reuses(facts: _ReductionFacts) -> list[Reuse]:
+    store = stores(ast)[0] if store is None else store
+    facts = _ReductionFacts(ast, reduction, target, given, store, shared)
     if facts.width < 2 or len(facts.loads) < 2:
         return []
     rated = [each for lanes in facts.outputs for each in _rated(facts, lanes)]

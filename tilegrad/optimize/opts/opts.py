@@ -8,7 +8,6 @@ TC, which give values memory of their own, stand in files beside this one.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 from tilegrad.base.dtype import AddressSpace, Pointer
 from tilegrad.base.errors import OptError
@@ -62,6 +61,8 @@ def start(ast: UOp, target: Target) -> UOp:
     if ast.arg.opts:
         return ast
     if not target.has_locals:
+        if not any(node.op is Ops.CAST for node in ast.toposort()):
+            return ast
         ast = exact_products(ast)
         return exact_integers(ast) if target.has_vectors else ast
     ast = without_choices(ast)
@@ -98,7 +99,8 @@ def apply_opt(ast: UOp, opt: Opt, target: Target) -> UOp:
     moved = _MOVES[opt.op](ast, opt, target)
     if target.has_locals:
         _check_block(moved, opt, target)
-    moved = moved.replace(arg=_with_opt(moved.arg, opt))
+    info = moved.arg
+    moved = moved.replace(arg=type(info)(info.name, info.order, (*info.opts, opt)))
     _check_running(moved, opt)
     return moved
 
@@ -143,10 +145,6 @@ def _check_block(ast: UOp, opt: Opt, target: Target) -> None:
             f"{target.block_bytes}",
             opt=opt,
         )
-
-
-def _with_opt(info: Any, opt: Opt) -> Any:
-    return type(info)(info.name, info.order, (*info.opts, opt))
 
 
 def _axis(ast: UOp, opt: Opt, kinds: tuple[Axis, ...], *, from_reduce: bool = False) -> UOp:

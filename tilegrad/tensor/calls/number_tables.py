@@ -19,13 +19,14 @@ from tilegrad.tensor.handle.core import device_of
 from tilegrad.tensor.handle.size_arguments import NO_VARIABLES
 from tilegrad.tensor.storage.host_memory import pack
 
-__all__ = ["is_number_table", "number_table"]
+__all__ = ["number_table", "number_tables"]
 
 # Tables with more elements are made at each call, and tables beyond this many forgotten.
 _MOST_ELEMENTS, _MOST_TABLES = 1 << 12, 256
 _recent: Bounded[tuple[Any, ...], UOp] = Bounded(_MOST_TABLES)
 _alive: weakref.WeakValueDictionary[tuple[Any, ...], UOp] = weakref.WeakValueDictionary()
-_leaves: weakref.WeakSet[UOp] = weakref.WeakSet()
+# The memory of all tables.
+number_tables: weakref.WeakSet[UOp] = weakref.WeakSet()
 
 
 def number_table(like: Any, values: Sequence[float], dtype: DType) -> Any:
@@ -43,11 +44,6 @@ def number_table(like: Any, values: Sequence[float], dtype: DType) -> Any:
         if not is_small or not upload_bytes(made, data, dtype, (len(values),), device):
             return like.__class__([*values], device=device, dtype=dtype)
         leaf = _alive.setdefault(key, made.uop)
-        _leaves.add(leaf)
+        number_tables.add(leaf)
         _recent.put(key, leaf)
     return like._of(leaf, device, NO_VARIABLES)
-
-
-def is_number_table(node: UOp) -> bool:
-    """Whether a node is the memory of such a table."""
-    return node in _leaves

@@ -21,7 +21,7 @@ from tilegrad.ir.graph_templates import Template, record
 from tilegrad.ir.op import Ops
 from tilegrad.ir.queries import base_of
 from tilegrad.ir.uop import UOp, toposort
-from tilegrad.tensor.calls.number_tables import is_number_table
+from tilegrad.tensor.calls.number_tables import number_tables
 from tilegrad.tensor.handle.core import Core
 from tilegrad.tensor.handle.kinds import kind_of, next_number
 from tilegrad.tensor.handle.size_arguments import NO_VARIABLES
@@ -213,7 +213,7 @@ def _made_of(stand_ins: list[Any], method: Any, operands: list[Any], args: Any, 
 def _tables_below(nodes: Sequence[UOp], inputs: Sequence[UOp]) -> tuple[UOp, ...]:
     """The number tables of the method that `nodes` read; none where a result shows one."""
     below = toposort(nodes, stop=frozenset(inputs).__contains__)
-    found = tuple([node for node in below if is_number_table(node)])
+    found = tuple([node for node in below if node in number_tables])
     # A result that shows one may be written to: `record` refuses memory that is no input.
     return () if any(base_of(node) in found for node in nodes) else found
 

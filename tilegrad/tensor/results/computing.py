@@ -25,6 +25,7 @@ from tilegrad.tensor.storage import host_runs, memory, overwritten, running, wri
 from tilegrad.tensor.storage.host_graphs import computed_by_host
 from tilegrad.tensor.storage.known_indices import settle_indices
 from tilegrad.tensor.storage.memory import is_stored
+from tilegrad.tensor.storage.past_of_graphs import note_past
 from tilegrad.tensor.storage.short_reads import realize_shortly
 
 __all__ = ["copied_from_host", "grown_constants", "realize_all", "realize_first"]
@@ -106,7 +107,7 @@ def _compute(pending: Sequence[Any]) -> None:
         or computed_by_host(pending, roots)
         or running.run(roots, variables, pending, near)
     )
-    overwritten.note_past(
+    note_past(
         {
             root: stored
             for tensor, root, stored in zip(pending, roots, done)

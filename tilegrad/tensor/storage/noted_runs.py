@@ -25,8 +25,9 @@ from tilegrad.ir.uop import UOp, toposort
 from tilegrad.tensor.handle.waiting import Call, Moves, Number, Value
 from tilegrad.tensor.storage.leaf_kinds import DrawKind, Kind, LeafKind, NumberKind
 from tilegrad.tensor.storage.memory import base_of
+from tilegrad.tensor.storage.memory_below import moves_of
 from tilegrad.tensor.storage.past import Reached
-from tilegrad.tensor.storage.signatures import Leaves, WaitingCalls, moves_of
+from tilegrad.tensor.storage.signatures import Leaves, WaitingCalls
 from tilegrad.tensor.storage.worth_keeping import worth_keeping
 
 __all__ = ["Computed", "Outcome", "PlainNodes", "ResultsAlive", "Segment", "noted", "reached_by"]

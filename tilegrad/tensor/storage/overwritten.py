@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tilegrad.engine.realize import realize as engine
@@ -12,12 +11,7 @@ from tilegrad.grad.regions import unrecorded
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp, toposort
 from tilegrad.tensor.handle.aliases import hold, is_alone
-from tilegrad.tensor.handle.living import (
-    Owner,
-    live,
-    owners,
-)
-from tilegrad.tensor.storage import past_of_graphs
+from tilegrad.tensor.handle.living import Owner, live, owners
 from tilegrad.tensor.storage.graphs import graphs
 from tilegrad.tensor.storage.memory import (
     WRITTEN,
@@ -30,17 +24,9 @@ from tilegrad.tensor.storage.memory import (
     supersede,
     version_of,
 )
+from tilegrad.tensor.storage.past_of_graphs import note_past
 
-__all__ = ["follow", "leave_out_overwritten", "note_past", "old_value"]
-
-
-def note_past(
-    computed: Mapping[UOp, UOp], near: Mapping[UOp, Sequence[UOp]] = past_of_graphs.NO_NAMES
-) -> None:
-    """Note, before the graphs of `computed` values are given back, what they were computed from; by
-    value, [movement of] the memory that holds it. `near` has the memory that it is known of.
-    """
-    past_of_graphs.note({root: base_of(stored) for root, stored in computed.items()}, near)
+__all__ = ["follow", "leave_out_overwritten", "old_value"]
 
 
 def leave_out_overwritten() -> None:

@@ -16,24 +16,26 @@ from tilegrad.ir.op import Ops
 from tilegrad.ir.queries import base_of, below_reshapes
 from tilegrad.ir.uop import UOp
 from tilegrad.tensor.handle.living import holders_of
+from tilegrad.tensor.storage import memory
 from tilegrad.tensor.storage.past import Past, pasts
 
-__all__ = ["NO_NAMES", "memory_reached", "note", "remember"]
+__all__ = ["memory_reached", "note_past", "remember"]
 
 _NONE: frozenset[UOp] = frozenset()
-NO_NAMES: Mapping[UOp, Sequence[UOp]] = MappingProxyType({})
+_NO_NAMES: Mapping[UOp, Sequence[UOp]] = MappingProxyType({})
 # By value, of those that runs keep: the past that its memory will have.
 _of_values: weakref.WeakKeyDictionary[UOp, Past] = weakref.WeakKeyDictionary()
 
 
-def note(computed: Mapping[UOp, UOp], near: Mapping[UOp, Sequence[UOp]] = NO_NAMES) -> None:
-    """Note what values were computed from: by value, the BUFFER that holds it from now on. Origins
-    of one of them by way of another are in the other's past. `near` has what is known of values
-    without a walk (`memory_reached`).
+def note_past(computed: Mapping[UOp, UOp], near: Mapping[UOp, Sequence[UOp]] = _NO_NAMES) -> None:
+    """Note what values were computed from, before their graphs are given back: by value, [movement
+    of] the memory that holds it from now on. Origins of one of them by way of another are in the
+    other's past. `near` has the memory below values that is known without a walk
+    (`memory_reached`).
     """
     todo: dict[UOp, UOp] = {}
-    for root, base in computed.items():
-        known = _of_values.get(root)
+    for root, stored in computed.items():
+        base, known = memory.base_of(stored), _of_values.get(root)
         if known is not None and known.memory() is base:
             pasts.setdefault(base.arg.slot, known)
         elif root.dtype.is_float and base.arg.slot not in pasts:

@@ -18,7 +18,7 @@ from tilegrad.ir.uop import UOp, node_count, toposort
 from tilegrad.tensor.handle.aliases import hold
 from tilegrad.tensor.handle.size_arguments import NO_VARIABLES
 from tilegrad.tensor.storage import running
-from tilegrad.tensor.storage.overwritten import note_past
+from tilegrad.tensor.storage.past_of_graphs import note_past
 
 __all__ = ["pressure", "relieve"]
 

@@ -34,7 +34,6 @@ from tilegrad.tensor.handle.living import (
 )
 from tilegrad.tensor.handle.size_arguments import NO_VARIABLES, Variables
 from tilegrad.tensor.handle.tracing import is_transforming
-from tilegrad.tensor.storage import past_of_graphs
 from tilegrad.tensor.storage.graphs import graphs, over_memory
 from tilegrad.tensor.storage.memory import (
     WRITTEN,
@@ -44,7 +43,8 @@ from tilegrad.tensor.storage.memory import (
     owned,
     stored_below,
 )
-from tilegrad.tensor.storage.overwritten import follow, note_past, old_value
+from tilegrad.tensor.storage.overwritten import follow, old_value
+from tilegrad.tensor.storage.past_of_graphs import memory_reached, note_past, remember
 from tilegrad.tensor.storage.worth_keeping import (
     NEVER_MATERIALISED,
     below_views,
@@ -333,7 +333,7 @@ class _Others(engine.Others):
     ) -> None:
         if self.near is not None and isinstance(request, KnownRequest):
             for number in request.roots:
-                reached = past_of_graphs.memory_reached(request, number)
+                reached = memory_reached(request, number)
                 if reached is not None:
                     self.near[request.nodes[number]] = reached
 
@@ -354,7 +354,7 @@ class _Others(engine.Others):
             stored = engine.realized(node)
             if stored is not None and not any(each._requires_grad for each in holders_of(node)):
                 found[node] = base_of(stored)
-        past_of_graphs.remember(found)
+        remember(found)
 
     def stand_on_memory(self, roots: Iterable[UOp], excluded: Collection[int]) -> None:
         """After the run: tensors of materialised values have the memory instead of the graph below.

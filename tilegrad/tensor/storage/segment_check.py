@@ -12,8 +12,9 @@ from tilegrad.engine.run import leaf_memory as store
 from tilegrad.ir.op import Ops
 from tilegrad.tensor.handle.waiting import Call, Moves
 from tilegrad.tensor.storage.memory import base_of
+from tilegrad.tensor.storage.memory_below import moves_of
 from tilegrad.tensor.storage.noted_runs import Computed, PlainNodes, ResultsAlive, Segment
-from tilegrad.tensor.storage.signatures import WaitingCalls, bases_of, described, moves_of
+from tilegrad.tensor.storage.signatures import WaitingCalls, bases_of, described
 
 __all__ = ["compare"]
 

@@ -36,17 +36,10 @@ from tilegrad.tensor.storage.leaf_kinds import (
     is_draw,
     takes_moves,
 )
+from tilegrad.tensor.storage.memory_below import Base, base_below, node_of, sliced, whole
 from tilegrad.tensor.storage.noted_runs import Segment
 from tilegrad.tensor.storage.segment_take import guards_of, is_plain, take_lines
-from tilegrad.tensor.storage.signatures import (
-    Base,
-    WaitingCalls,
-    base_below,
-    is_computed,
-    node_of,
-    sliced,
-    whole,
-)
+from tilegrad.tensor.storage.signatures import WaitingCalls, is_computed
 from tilegrad.tensor.storage.unread_states import goes_on
 
 __all__ = ["Found", "Match", "written"]

@@ -39,8 +39,9 @@ from tilegrad.tensor.storage import past, running
 from tilegrad.tensor.storage.ended_ways import end_way, end_ways, waiting_on
 from tilegrad.tensor.storage.generations import generation_of
 from tilegrad.tensor.storage.memory import needs_no_run
+from tilegrad.tensor.storage.memory_below import Base
 from tilegrad.tensor.storage.noted_runs import Computed, Outcome, Segment
-from tilegrad.tensor.storage.signatures import Base, WaitingCalls
+from tilegrad.tensor.storage.signatures import WaitingCalls
 
 __all__ = [
     "copied", "give_back", "guards_of", "is_leaf", "is_plain", "stand_on_memory",

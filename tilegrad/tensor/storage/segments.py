@@ -41,6 +41,7 @@ from tilegrad.tensor.storage.failed_runs import left_of, note_failure
 from tilegrad.tensor.storage.host_runs import run_on_host
 from tilegrad.tensor.storage.known_indices import settle_indices, without_indices
 from tilegrad.tensor.storage.memory import base_of
+from tilegrad.tensor.storage.memory_below import Base, moves_of
 from tilegrad.tensor.storage.noted_runs import (
     Computed,
     PlainNodes,
@@ -58,13 +59,11 @@ from tilegrad.tensor.storage.segment_take import (
     take,
 )
 from tilegrad.tensor.storage.signatures import (
-    Base,
     Leaves,
     WaitingCalls,
     bases_of,
     described,
     is_computed,
-    moves_of,
     waiting_calls,
 )
 from tilegrad.tensor.storage.sized_segments import (

@@ -34,6 +34,7 @@ from tilegrad.tensor.storage.leaf_kinds import (
     slice_of,
 )
 from tilegrad.tensor.storage.memory import base_of
+from tilegrad.tensor.storage.memory_below import Base, node_of
 from tilegrad.tensor.storage.nodes_elsewhere import (
     MEMORY,
     NodesElsewhere,
@@ -44,7 +45,7 @@ from tilegrad.tensor.storage.nodes_elsewhere import (
     shape_below,
 )
 from tilegrad.tensor.storage.noted_runs import Outcome, PlainNodes, ResultsAlive, Segment
-from tilegrad.tensor.storage.signatures import Base, WaitingCalls, bases_of, node_of
+from tilegrad.tensor.storage.signatures import WaitingCalls, bases_of
 
 __all__ = ["LeafSizes", "SizedSegment", "sized_segment", "sizes_before"]
 

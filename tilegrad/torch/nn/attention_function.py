@@ -76,21 +76,27 @@ def multi_head_attention_forward(
     v = v if static_v is None else static_v.reshape(count, num_heads, *static_v.shape[1:])
     if add_zero_attn:
         k, v = (x.cat(x.new_zeros(*x.shape[:2], 1, x.shape[3]), dim=2) for x in (k, v))
-    scores = q @ k.transpose(-1, -2) / math.sqrt(q.shape[-1])
-    for mask in (_over_heads(attn_mask, count, num_heads), _over_keys(key_padding_mask, is_single)):
-        scores = _masked(scores, mask)
-    shares = scores.softmax(-1)
-    dropped = shares
-    if dropout_p and training:
-        with Tensor.train():
-            dropped = shares.dropout(dropout_p)
-    joined = (dropped @ v).permute(2, 0, 1, 3).reshape(-1, count, size)
+    masks = _over_heads(attn_mask, count, num_heads), _over_keys(key_padding_mask, is_single)
+    heads, shares = _attended(q, k, v, masks, dropout_p if training else 0.0)
+    joined = heads.permute(2, 0, 1, 3).reshape(-1, count, size)
     found = _projected(joined, out_proj_weight, out_proj_bias)
     found = found.squeeze(1) if is_single else found
     if not need_weights:
         return as_ours(found), None
     shown = shares.mean(1) if average_attn_weights else shares
     return as_ours(found), as_ours(shown.squeeze(0) if is_single else shown)
+
+
+def _attended(q: Any, k: Any, v: Any, masks: Any, dropout_p: float) -> tuple[Any, Any]:
+    """The results of each head, (N, heads, L, size of a head), and its weights (N, heads, L, S)."""
+    scores = q @ k.transpose(-1, -2) / math.sqrt(q.shape[-1])
+    for mask in masks:
+        scores = _masked(scores, mask)
+    shares = scores.softmax(-1)
+    if not dropout_p:
+        return shares @ v, shares
+    with Tensor.train():
+        return shares.dropout(dropout_p) @ v, shares
 
 
 def _projected(x: Any, weight: Any, bias: Any) -> Any:
