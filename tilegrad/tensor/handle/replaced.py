@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tilegrad.base.dtype import DType
+from tilegrad.device.disk import is_file
 from tilegrad.ir.graph_templates import Template
 from tilegrad.ir.uop import UOp
 from tilegrad.tensor.handle.kinds import kind_of
@@ -21,7 +22,7 @@ from tilegrad.tensor.handle.waiting import (
     this_thread,
 )
 
-__all__ = ["become", "exchange", "pass_on", "postpone", "stands_on_memory"]
+__all__ = ["become", "exchange", "postpone", "stands_on_memory", "take_result"]
 
 
 # For a tensor that is memory and was computed by no call.
@@ -49,12 +50,24 @@ def exchange(first: Any, second: Any) -> None:
         tensor._previous = ()
 
 
-def pass_on(tensor: Any, other: Any) -> None:
-    """Let `tensor` have the call of `other`, which is not used from now on: both wait, have no
-    node, and share no storage.
+def take_result(tensor: Any, other: Any) -> bool:
+    """Let `tensor` be what `other` is, which is not used from now on: both are results of calls
+    that wait, of one shape and dtype, without aliases, nodes and gradients, as most in a chain of
+    updates. False, and nothing happens, for others.
     """
-    pool, call = this_thread.pool, other._call
-    before = tensor._call
+    before, call, pool = tensor._call, other._call, this_thread.pool
+    if before is None or call is None or before is call or before.kind != call.kind:
+        return False
+    if before.pool is not pool or before.value is not None or before.node is not None:
+        return False
+    if call.node is not None or call.handle not in pool.waiting or before.is_write or call.is_write:
+        return False
+    if tensor._alias is not None or other._alias is not None:
+        return False
+    if tensor._requires_grad or other._requires_grad or tensor._symbols or other._symbols:
+        return False
+    if tensor._device != other._device or is_file(tensor._device):
+        return False
     pool.forget(before.handle)
     pool.forget(call.handle)
     before.handle = _NOBODYS
@@ -63,6 +76,7 @@ def pass_on(tensor: Any, other: Any) -> None:
     tensor._is_shared, tensor._previous = False, ()
     call.handle = Handle(tensor, pool.forget)
     pool.waiting.add(call.handle)
+    return True
 
 
 def become(tensor: Any, other: Any) -> bool:

@@ -38,7 +38,7 @@ from tilegrad.tensor.handle.core import Core
 from tilegrad.tensor.handle.device import canonical
 from tilegrad.tensor.handle.kinds import next_number
 from tilegrad.tensor.handle.living import leave, older_leaves
-from tilegrad.tensor.handle.replaced import exchange, pass_on, postpone, stands_on_memory
+from tilegrad.tensor.handle.replaced import exchange, postpone, stands_on_memory
 from tilegrad.tensor.handle.size_arguments import NO_VARIABLES
 from tilegrad.tensor.handle.threads import is_only_thread
 from tilegrad.tensor.handle.tracing import transforms
@@ -60,7 +60,7 @@ __all__ = [
     "can_wait_for_results", "can_wait_for_slice", "earlier_leaf", "is_expanded",
     "is_memory_unknown", "is_ours", "is_put_off", "is_result", "is_worth_a_copy",
     "postpones_calls", "put_off", "realize_written", "run_with", "seen_by", "take", "take_memory",
-    "take_over", "take_result",
+    "take_over",
 ]  # fmt: skip
 
 # A larger tensor is written in place: its memory counts twice else, and Python's time does not.
@@ -262,27 +262,6 @@ def can_replace(tensor: Any, value: Any) -> bool:
         and not tensor._symbols
         and _is_unknown_to_others(tensor)
     )
-
-
-def take_result(tensor: Any, value: Any) -> bool:
-    """As `take_over`, of two results of calls that wait and have no aliases, no nodes and no
-    gradients, as most in a chain of updates: a few comparisons tell.
-    """
-    call, fresh, pool = tensor._call, value._call, this_thread.pool
-    if call is None or fresh is None or call is fresh or call.kind != fresh.kind:
-        return False
-    if call.pool is not pool or call.value is not None or call.node is not None or call.is_write:
-        return False
-    if fresh.node is not None or fresh.is_write or fresh.handle not in pool.waiting:
-        return False
-    if tensor._alias is not None or value._alias is not None:
-        return False
-    if tensor._requires_grad or value._requires_grad or tensor._symbols or value._symbols:
-        return False
-    if tensor._device != value._device or is_file(tensor._device):
-        return False
-    pass_on(tensor, value)
-    return True
 
 
 def take_over(tensor: Any, value: Any) -> bool:

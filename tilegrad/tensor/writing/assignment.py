@@ -29,7 +29,7 @@ from tilegrad.tensor.handle.aliases import (
 from tilegrad.tensor.handle.core import Core, check_devices, compute, describe, live
 from tilegrad.tensor.handle.leaf_copies import of_leaf
 from tilegrad.tensor.handle.living import ends, owners
-from tilegrad.tensor.handle.replaced import become
+from tilegrad.tensor.handle.replaced import become, take_result
 from tilegrad.tensor.handle.size_arguments import here, is_one, merge, same_shape, show_shape
 from tilegrad.tensor.handle.tracing import is_open
 from tilegrad.tensor.indexing.keys import has_tensor
@@ -461,7 +461,7 @@ class Assignment(Algebra):
 
         Raises DTypeError for such a leaf, else as `assign`.
         """
-        if is_new and not is_noting() and writes.take_result(self, value):
+        if is_new and not is_noting() and take_result(self, value):
             return self
         if self._requires_grad and self._is_leaf and gradients.get():
             raise DTypeError(
