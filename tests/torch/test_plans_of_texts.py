@@ -11,58 +11,40 @@ import pytest
 
 import tilegrad.torch as torch
 from tests.engine.test_price import in_a_process
+from tests.torch.little_texts import LAYERS, SCALE, SIZE, WORDS, Network, continued
 from tilegrad import Context
 from tilegrad.base.trace import counters
 
-_random = np.random.default_rng(23)
-_WORDS, _SIZE, _NEW = 17, 8, 10
-_TABLE = _random.normal(size=(_WORDS, _SIZE)).astype(np.float32)
-_PLACES = _random.normal(size=(64, _SIZE)).astype(np.float32)
-_LAYERS = [_random.normal(size=(_SIZE, 3 * _SIZE)).astype(np.float32) * 0.5 for _ in range(2)]
+_NEW = 10
 _LENGTHS = (6, 9, 7, 11, 8, 5)
 
 
 def _prompt(length: int) -> list[int]:
-    return [(5 * at * at + at + length) % _WORDS for at in range(length)]
+    return [(5 * at * at + at + length) % WORDS for at in range(length)]
 
 
 def _expected(length: int) -> list[int]:
-    """The words that follow a prompt, each computed from all before it."""
-    words = _prompt(length)
-    for _ in range(_NEW):
-        x = _TABLE[words].astype(np.float64) + _PLACES[: len(words)]
-        for layer in _LAYERS:
-            q, k, v = np.split(x @ layer.astype(np.float64), 3, axis=-1)
-            scores = q @ k.T * 0.3
-            scores[np.triu_indices(len(words), 1)] = -np.inf
-            weights = np.exp(scores - scores.max(-1, keepdims=True))
-            x = x + np.tanh(weights / weights.sum(-1, keepdims=True) @ v)
-        words.append(int((x[-1] @ _TABLE.T).argmax()))
-    return words
+    return continued(_prompt(length), _NEW)
 
 
-class _Network:
+class _Network(Network):
     """Layers with keys and values of (batch, heads, length, size), as most programs have them."""
 
-    def __init__(self) -> None:
-        self.table, self.places = torch.tensor(_TABLE), torch.tensor(_PLACES)
-        self.layers = [torch.tensor(each) for each in _LAYERS]
-
     def __call__(self, words: Any, places: Any, caches: list[Any]) -> Any:
-        x = self.table[words] + self.places[places]
         length = words.shape[1]
-        for number, layer in enumerate(self.layers):
-            q, k, v = ((each[:, None]) for each in (x @ layer).split(_SIZE, dim=-1))
-            k, v = (each.reshape(1, length, 1, _SIZE).transpose(1, 2) for each in (k, v))
-            before = caches[number]
-            k, v = (torch.cat([old, new], dim=-2) for old, new in zip(before, (k, v)))
+
+        def attended(number: int, *states: Any) -> Any:
+            q, k, v = (each[:, None] for each in states)
+            k, v = (each.reshape(1, length, 1, SIZE).transpose(1, 2) for each in (k, v))
+            k, v = (torch.cat([old, new], dim=-2) for old, new in zip(caches[number], (k, v)))
             caches[number] = k, v
-            scores = q @ k.transpose(-1, -2) * 0.3
+            scores = q @ k.transpose(-1, -2) * SCALE
             if length > 1:
                 ones = torch.ones(length, length, dtype=torch.bool)
                 scores = scores.masked_fill(torch.triu(ones, 1), float("-inf"))
-            x = x + torch.tanh(torch.softmax(scores, -1) @ v)[:, 0]
-        return x[:, -1] @ self.table.T
+            return (torch.softmax(scores, -1) @ v)[:, 0]
+
+        return self.scores(self.table[words] + self.places[places], attended)
 
 
 def _as_a_library(network: _Network, length: int) -> list[int]:
@@ -73,7 +55,7 @@ def _as_a_library(network: _Network, length: int) -> list[int]:
     mask = torch.ones(words.shape, dtype=torch.long)
     position = torch.ones_like(words[0, :], dtype=torch.long).cumsum(0) - 1
     going = torch.ones(1, dtype=torch.long)
-    caches: list[Any] = [(torch.tensor([]), torch.tensor([])) for _ in _LAYERS]
+    caches: list[Any] = [(torch.tensor([]), torch.tensor([])) for _ in LAYERS]
     for step in range(_NEW):
         places = mask.cumsum(-1) - 1
         places.masked_fill_(mask == 0, 1)
@@ -93,7 +75,7 @@ def _as_a_library(network: _Network, length: int) -> list[int]:
 def _by_hand(network: _Network, length: int) -> list[int]:
     """A text with positions from `arange`, a list of caches, and words that the host knows."""
     words = _prompt(length)
-    caches: list[Any] = [(torch.tensor([]), torch.tensor([])) for _ in _LAYERS]
+    caches: list[Any] = [(torch.tensor([]), torch.tensor([])) for _ in LAYERS]
     now, at = torch.tensor([words]), 0
     for _ in range(_NEW):
         end = at + now.shape[1]
