@@ -15,12 +15,9 @@ from tilegrad.ir.uop import UOp
 
 
 def _ordered(wanted: list[UOp]) -> tuple[Request, list[UOp]]:
-    """The request for `wanted` by a read of the first of them, and its roots in order."""
     request = Request(memory_of)
-    request.want(wanted[:1])
-    walked = len(request.nodes)
-    request.want(wanted[1:])
-    return in_order(request, wanted, walked, memory_of)
+    request.want(wanted)
+    return in_order(request, wanted, memory_of)
 
 
 def _values() -> list[UOp]:
@@ -49,4 +46,4 @@ def test_a_request_that_writes_keeps_its_order() -> None:
     request = Request(memory_of)
     request.want([flag.uop, y.uop])
     request.assigns.append(0)
-    assert in_order(request, [flag.uop, y.uop], 1, memory_of)[0] is request
+    assert in_order(request, [flag.uop, y.uop], memory_of)[0] is request

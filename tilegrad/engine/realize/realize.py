@@ -289,7 +289,7 @@ def _run_over_devices(
 
 
 def _binding_of(request: Request, todo: Sequence[UOp], walked: int) -> Binding:
-    """The binding of `request`; the walk from `todo` has found `walked` nodes."""
+    """The binding of `request`; the walk from `todo` has found its first `walked` nodes."""
     if isinstance(request, KnownRequest) and (known := request.binding()) is not None:
         return known
     record = current_recording()
@@ -331,8 +331,8 @@ def _request_of(todo: list[UOp], others: Others) -> tuple[Request, list[UOp], in
     if retained:
         request.want(retained)
         wanted += retained
-    request, wanted = in_order(request, wanted, walked, _known.get)
-    return request, wanted, walked
+    made, wanted = in_order(request, wanted, _known.get)
+    return made, wanted, walked if made is request else 0
 
 
 def _launch(binding: Binding, request: Request, values: Mapping[str, int]) -> list[Buffer]:

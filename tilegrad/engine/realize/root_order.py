@@ -17,13 +17,12 @@ __all__ = ["in_order"]
 
 
 def in_order(
-    request: Request, wanted: list[UOp], walked: int, stored: Callable[[UOp], UOp | None]
+    request: Request, wanted: list[UOp], stored: Callable[[UOp], UOp | None]
 ) -> tuple[Request, list[UOp]]:
-    """The request for the same roots `wanted`, walked from the deepest one on where others than
-    the first `walked` nodes, those of the program's own read, take part; and the roots in the order
-    of its graph, as its own are from now on.
+    """The request for the same roots `wanted`, walked from the deepest one on: `request` itself if
+    its walk has gone so; and the roots in the order of its graph, as its own are from now on.
     """
-    walk = None if request.assigns or len(request.nodes) == walked else _other_walk(request)
+    walk = None if request.assigns or len(wanted) < 2 else _other_walk(request)
     if walk is not None:
         wanted = [wanted[position] for position in walk]
         request = Request(stored)
