@@ -48,10 +48,14 @@ class Network:
         self.table, self.places = torch.tensor(TABLE), torch.tensor(PLACES)
         self.layers = [torch.tensor(each) for each in LAYERS]
 
-    def scores(self, x: Any, attended: Callable[[int, Any, Any, Any], Any]) -> Any:
-        """The scores of all words behind the last position of `x`. `attended` gives the values of
-        a layer, by its number, queries, keys and values.
+    def states(self, x: Any, attended: Callable[[int, Any, Any, Any], Any]) -> Any:
+        """The states of all positions of `x`. `attended` gives the values of a layer, by its
+        number, queries, keys and values.
         """
         for number, layer in enumerate(self.layers):
             x = x + torch.tanh(attended(number, *(x @ layer).split(SIZE, dim=-1)))
-        return x[:, -1] @ self.table.T
+        return x
+
+    def scores(self, x: Any, attended: Callable[[int, Any, Any, Any], Any]) -> Any:
+        """The scores of all words behind the last position of `x`."""
+        return self.states(x, attended)[:, -1] @ self.table.T

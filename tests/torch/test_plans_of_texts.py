@@ -1,5 +1,6 @@
 """Plans of programs that generate texts: three for the first text, one at most for each further
-length. Words are compared with those that NumPy finds in float64.
+length; more where guessed words are verified. Words are compared with those that NumPy finds in
+float64.
 """
 
 from __future__ import annotations
@@ -31,6 +32,9 @@ class _Network(Network):
     """Layers with keys and values of (batch, heads, length, size), as most programs have them."""
 
     def __call__(self, words: Any, places: Any, caches: list[Any]) -> Any:
+        return self.states_of(words, places, caches)[:, -1] @ self.table.T
+
+    def states_of(self, words: Any, places: Any, caches: list[Any]) -> Any:
         length = words.shape[1]
 
         def attended(number: int, *states: Any) -> Any:
@@ -40,11 +44,13 @@ class _Network(Network):
             caches[number] = k, v
             scores = q @ k.transpose(-1, -2) * SCALE
             if length > 1:
-                ones = torch.ones(length, length, dtype=torch.bool)
-                scores = scores.masked_fill(torch.triu(ones, 1), float("-inf"))
+                total = k.shape[-2]
+                ones = torch.ones(length, total, dtype=torch.bool)
+                later = torch.triu(ones, total - length + 1)
+                scores = scores.masked_fill(later, float("-inf"))
             return (torch.softmax(scores, -1) @ v)[:, 0]
 
-        return self.scores(self.table[words] + self.places[places], attended)
+        return self.states(self.table[words] + self.places[places], attended)
 
 
 def _as_a_library(network: _Network, length: int) -> list[int]:
@@ -85,6 +91,34 @@ def _by_hand(network: _Network, length: int) -> list[int]:
     return words
 
 
+def _guessed(words: list[int]) -> list[int]:
+    """Up to three words that followed the last one where it stood before."""
+    for at in range(len(words) - 2, -1, -1):
+        if words[at] == words[-1]:
+            return words[at + 1 : at + 4]
+    return []
+
+
+def _with_guesses(network: _Network, length: int) -> list[int]:
+    """A text whose guessed words are verified several at once; caches are cut behind those that
+    are right.
+    """
+    words, guesses = _prompt(length), list[int]()
+    caches: list[Any] = [(torch.tensor([]), torch.tensor([])) for _ in LAYERS]
+    now, at = words, 0
+    while len(words) < length + _NEW:
+        states = network.states_of(torch.tensor([now]), torch.arange(at, at + len(now)), caches)
+        behind = states[0, -len(guesses) - 1 :] @ network.table.T
+        best: list[int] = behind.argmax(-1).tolist()
+        right = next((n for n, guess in enumerate(guesses) if guess != best[n]), len(guesses))
+        words = words + best[: right + 1]
+        at = len(words) - 1
+        caches = [(k[:, :, :at], v[:, :, :at]) for k, v in caches]
+        guesses = _guessed(words)
+        now = [words[-1], *guesses]
+    return words[: length + _NEW]
+
+
 def _plans_of(text: Any) -> list[tuple[bool, int]]:
     """For each length whether the words are right, and how many plans were made."""
     network, found = _Network(), []
@@ -104,6 +138,10 @@ def texts_by_hand() -> list[tuple[bool, int]]:
     return _plans_of(_by_hand)
 
 
+def texts_with_guesses() -> list[tuple[bool, int]]:
+    return _plans_of(_with_guesses)
+
+
 @pytest.mark.row("M4.1")
 @pytest.mark.parametrize("texts", [texts_of_a_library, texts_by_hand])
 def test_a_text_plans_its_prompt_and_a_step(texts: Any) -> None:
@@ -115,6 +153,18 @@ def test_a_text_plans_its_prompt_and_a_step(texts: Any) -> None:
     plans = [count for _, count in found]
     assert plans[0] <= 3
     assert max(plans[1:]) <= 1
+
+
+@pytest.mark.row("M4.1")
+def test_a_text_with_guessed_words_is_right_and_plans_its_kinds_of_steps() -> None:
+    """One word or several, after caches that are all of their memory or a slice of it: each kind
+    has a plan at one length, one at all, and one more where two lengths part.
+    """
+    found = in_a_process(texts_with_guesses)
+    assert all(is_right for is_right, _ in found)
+    plans = [count for _, count in found]
+    assert plans[0] <= 6
+    assert sum(plans) <= 16
 
 
 @pytest.mark.parametrize("start", [[5], [3, 7, 11]])
