@@ -1,6 +1,6 @@
 """Programs that generate text: each step is one segment, at every length, read or unread.
 
-The oracle is NumPy in float64, written out here.
+The oracle is NumPy in float64 (`little_texts`).
 """
 
 from __future__ import annotations
@@ -13,58 +13,35 @@ import pytest
 
 import tilegrad.torch as torch
 from tests.engine.test_price import in_a_process
+from tests.torch.little_texts import LAYERS, SCALE, TABLE, WORDS, Network, continued, softmax
 from tests.torch.test_waiting import _Asked
 from tilegrad import Context
 from tilegrad.base.trace import counters
 from tilegrad.tensor.handle import waiting
 
-_random = np.random.default_rng(5)
-_TABLE = _random.normal(size=(13, 8)).astype(np.float32)
-_PLACES = _random.normal(size=(96, 8)).astype(np.float32)
-_LAYERS = [_random.normal(size=(8, 24)).astype(np.float32) * 0.5 for _ in range(2)]
 _START = [3, 1, 4]
 
 
-def _softmax(x: Any) -> Any:
-    y = np.exp(x - x.max(-1, keepdims=True))
-    return y / y.sum(-1, keepdims=True)
-
-
-def _expected(steps: int, *, window: int = 1000) -> list[int]:
-    """The words that the network says, each computed from all before it."""
-    words = list(_START)
-    for _ in range(steps):
-        now = words[-window:]
-        x = _TABLE[now].astype(np.float64) + _PLACES[: len(now)]
-        for layer in _LAYERS:
-            q, k, v = np.split(x @ layer.astype(np.float64), 3, axis=-1)
-            scores = q @ k.T * 0.3
-            scores[np.triu_indices(len(now), 1)] = -np.inf
-            x = x + np.tanh(_softmax(scores) @ v)
-        words.append(int((x[-1] @ _TABLE.T).argmax()))
-    return words
-
-
-class _Network:
+class _Network(Network):
     def __init__(self) -> None:
-        self.table, self.places = torch.tensor(_TABLE), torch.tensor(_PLACES)
-        self.layers = [torch.tensor(each) for each in _LAYERS]
+        super().__init__()
         self.mask = torch.tril(torch.ones(96, 96))
 
     def __call__(self, words: Any, places: Any, caches: Any, mask: Any) -> Any:
-        x = torch.nn.functional.embedding(words, self.table)
-        x = x + torch.nn.functional.embedding(places, self.places)
-        for layer, cache in zip(self.layers, caches):
-            q, k, v = (x @ layer).split(8, dim=-1)
+        def attended(number: int, q: Any, k: Any, v: Any) -> Any:
+            cache = caches[number]
             if cache is not None:
                 k = torch.cat((cache[0], k), 1) if cache else k
                 v = torch.cat((cache[1], v), 1) if cache else v
                 cache[:] = [k, v]
-            scores = q @ k.transpose(-1, -2) * 0.3
+            scores = q @ k.transpose(-1, -2) * SCALE
             if mask is not None:
                 scores = scores.masked_fill(mask == 0, float("-inf"))
-            x = x + torch.tanh(torch.softmax(scores, -1) @ v)
-        return x[:, -1] @ self.table.T
+            return torch.softmax(scores, -1) @ v
+
+        x = torch.nn.functional.embedding(words, self.table)
+        x = x + torch.nn.functional.embedding(places, self.places)
+        return self.scores(x, attended)
 
 
 def _with_positions(steps: int, *, is_read: bool) -> tuple[Any, list[int]]:
@@ -89,7 +66,7 @@ def _with_positions(steps: int, *, is_read: bool) -> tuple[Any, list[int]]:
             if is_read:
                 assert not bool(going.max() == 0)
             plans.append(counters.schedules)
-    np.testing.assert_array_equal(words.numpy()[0], _expected(steps))
+    np.testing.assert_array_equal(words.numpy()[0], continued(_START, steps))
     np.testing.assert_array_equal(places.numpy()[0], np.arange(steps + 3))
     np.testing.assert_array_equal(mask.numpy()[0], np.ones(steps + 3))
     return network, plans
@@ -110,7 +87,7 @@ def _in_a_window(steps: int, window: int) -> list[int]:
             words = torch.cat((words, best), 1)
             found.append(best.item())
             plans.append(counters.schedules)
-    assert [*_START, *found] == _expected(steps, window=window)
+    assert [*_START, *found] == continued(_START, steps, window=window)
     return plans
 
 
@@ -196,7 +173,7 @@ def _objects() -> tuple[int, int]:
     """Texts of 60 steps, one after the other: what the collector knows after half of the texts,
     and at the end.
     """
-    weights, found = torch.tensor(_LAYERS[0][:, :8]), []
+    weights, found = torch.tensor(LAYERS[0][:, :8]), []
     with torch.no_grad():
         for text in range(120):
             keys, mask = torch.ones(1, 8) * 0.5, torch.ones(1, 1, dtype=torch.long)
@@ -224,7 +201,7 @@ def _searched(steps: int, *, reads: bool) -> tuple[list[list[int]], list[int]]:
     """The words of a beam search whose keys are chosen by an index that waits, and the plans and
     segments of each step.
     """
-    table, weight = torch.tensor(_TABLE), torch.tensor(_LAYERS[0][:, :8].copy())
+    table, weight = torch.tensor(TABLE), torch.tensor(LAYERS[0][:, :8].copy())
     words, scores = torch.full((3, 1), 2, dtype=torch.long), torch.tensor([0.0, -1e6, -1e6])
     keys, plans = None, []
     with torch.no_grad():
@@ -233,11 +210,11 @@ def _searched(steps: int, *, reads: bool) -> tuple[list[list[int]], list[int]]:
             x = table[words[:, -1:]]
             k = x @ weight
             keys = k if keys is None else torch.cat((keys, k), 1)
-            x = x + ((x @ keys.transpose(1, 2) * 0.3).softmax(-1) @ keys).tanh()
+            x = x + ((x @ keys.transpose(1, 2) * SCALE).softmax(-1) @ keys).tanh()
             total = scores[:, None] + torch.log_softmax(x[:, -1] @ table.T, -1)
             scores, index = torch.topk(total.view(-1), 3)
-            beam = torch.div(index, 13, rounding_mode="floor")
-            words = torch.cat((words.index_select(0, beam), (index % 13)[:, None]), 1)
+            beam = torch.div(index, WORDS, rounding_mode="floor")
+            words = torch.cat((words.index_select(0, beam), (index % WORDS)[:, None]), 1)
             keys = keys.index_select(0, beam)
             if reads:
                 bool((words[:, -1] == 99).all())
@@ -246,18 +223,18 @@ def _searched(steps: int, *, reads: bool) -> tuple[list[list[int]], list[int]]:
 
 
 def _searched_by_numpy(steps: int) -> list[list[int]]:
-    table, weight = _TABLE.astype(np.float64), _LAYERS[0][:, :8].astype(np.float64)
+    table, weight = TABLE.astype(np.float64), LAYERS[0][:, :8].astype(np.float64)
     words, scores = np.full((3, 1), 2), np.array([0.0, -1e6, -1e6])
     keys = np.zeros((3, 0, 8))
     for _ in range(steps):
         x = table[words[:, -1:]]
         keys = np.concatenate((keys, x @ weight), 1)
-        x = x + np.tanh(_softmax(x @ keys.transpose(0, 2, 1) * 0.3) @ keys)
+        x = x + np.tanh(softmax(x @ keys.transpose(0, 2, 1) * SCALE) @ keys)
         logits = x[:, -1] @ table.T
-        total = (scores[:, None] + np.log(_softmax(logits))).reshape(-1)
+        total = (scores[:, None] + np.log(softmax(logits))).reshape(-1)
         index = np.argsort(-total, kind="stable")[:3]
-        scores, beam = total[index], index // 13
-        words = np.concatenate((words[beam], (index % 13)[:, None]), 1)
+        scores, beam = total[index], index // WORDS
+        words = np.concatenate((words[beam], (index % WORDS)[:, None]), 1)
         keys = keys[beam]
     return words.tolist()
 

@@ -1,5 +1,6 @@
 """Plans of programs that generate texts: three for the first text, one at most for each further
-length. Words are compared with those that NumPy finds in float64.
+length; more where guessed words are verified. Words are compared with those that NumPy finds in
+float64.
 """
 
 from __future__ import annotations
@@ -11,58 +12,45 @@ import pytest
 
 import tilegrad.torch as torch
 from tests.engine.test_price import in_a_process
+from tests.torch.little_texts import LAYERS, SCALE, SIZE, WORDS, Network, continued
 from tilegrad import Context
 from tilegrad.base.trace import counters
 
-_random = np.random.default_rng(23)
-_WORDS, _SIZE, _NEW = 17, 8, 10
-_TABLE = _random.normal(size=(_WORDS, _SIZE)).astype(np.float32)
-_PLACES = _random.normal(size=(64, _SIZE)).astype(np.float32)
-_LAYERS = [_random.normal(size=(_SIZE, 3 * _SIZE)).astype(np.float32) * 0.5 for _ in range(2)]
+_NEW = 10
 _LENGTHS = (6, 9, 7, 11, 8, 5)
 
 
 def _prompt(length: int) -> list[int]:
-    return [(5 * at * at + at + length) % _WORDS for at in range(length)]
+    return [(5 * at * at + at + length) % WORDS for at in range(length)]
 
 
 def _expected(length: int) -> list[int]:
-    """The words that follow a prompt, each computed from all before it."""
-    words = _prompt(length)
-    for _ in range(_NEW):
-        x = _TABLE[words].astype(np.float64) + _PLACES[: len(words)]
-        for layer in _LAYERS:
-            q, k, v = np.split(x @ layer.astype(np.float64), 3, axis=-1)
-            scores = q @ k.T * 0.3
-            scores[np.triu_indices(len(words), 1)] = -np.inf
-            weights = np.exp(scores - scores.max(-1, keepdims=True))
-            x = x + np.tanh(weights / weights.sum(-1, keepdims=True) @ v)
-        words.append(int((x[-1] @ _TABLE.T).argmax()))
-    return words
+    return continued(_prompt(length), _NEW)
 
 
-class _Network:
+class _Network(Network):
     """Layers with keys and values of (batch, heads, length, size), as most programs have them."""
 
-    def __init__(self) -> None:
-        self.table, self.places = torch.tensor(_TABLE), torch.tensor(_PLACES)
-        self.layers = [torch.tensor(each) for each in _LAYERS]
-
     def __call__(self, words: Any, places: Any, caches: list[Any]) -> Any:
-        x = self.table[words] + self.places[places]
+        return self.states_of(words, places, caches)[:, -1] @ self.table.T
+
+    def states_of(self, words: Any, places: Any, caches: list[Any]) -> Any:
         length = words.shape[1]
-        for number, layer in enumerate(self.layers):
-            q, k, v = ((each[:, None]) for each in (x @ layer).split(_SIZE, dim=-1))
-            k, v = (each.reshape(1, length, 1, _SIZE).transpose(1, 2) for each in (k, v))
-            before = caches[number]
-            k, v = (torch.cat([old, new], dim=-2) for old, new in zip(before, (k, v)))
+
+        def attended(number: int, *states: Any) -> Any:
+            q, k, v = (each[:, None] for each in states)
+            k, v = (each.reshape(1, length, 1, SIZE).transpose(1, 2) for each in (k, v))
+            k, v = (torch.cat([old, new], dim=-2) for old, new in zip(caches[number], (k, v)))
             caches[number] = k, v
-            scores = q @ k.transpose(-1, -2) * 0.3
+            scores = q @ k.transpose(-1, -2) * SCALE
             if length > 1:
-                ones = torch.ones(length, length, dtype=torch.bool)
-                scores = scores.masked_fill(torch.triu(ones, 1), float("-inf"))
-            x = x + torch.tanh(torch.softmax(scores, -1) @ v)[:, 0]
-        return x[:, -1] @ self.table.T
+                total = k.shape[-2]
+                ones = torch.ones(length, total, dtype=torch.bool)
+                later = torch.triu(ones, total - length + 1)
+                scores = scores.masked_fill(later, float("-inf"))
+            return (torch.softmax(scores, -1) @ v)[:, 0]
+
+        return self.states(self.table[words] + self.places[places], attended)
 
 
 def _as_a_library(network: _Network, length: int) -> list[int]:
@@ -73,7 +61,7 @@ def _as_a_library(network: _Network, length: int) -> list[int]:
     mask = torch.ones(words.shape, dtype=torch.long)
     position = torch.ones_like(words[0, :], dtype=torch.long).cumsum(0) - 1
     going = torch.ones(1, dtype=torch.long)
-    caches: list[Any] = [(torch.tensor([]), torch.tensor([])) for _ in _LAYERS]
+    caches: list[Any] = [(torch.tensor([]), torch.tensor([])) for _ in LAYERS]
     for step in range(_NEW):
         places = mask.cumsum(-1) - 1
         places.masked_fill_(mask == 0, 1)
@@ -93,7 +81,7 @@ def _as_a_library(network: _Network, length: int) -> list[int]:
 def _by_hand(network: _Network, length: int) -> list[int]:
     """A text with positions from `arange`, a list of caches, and words that the host knows."""
     words = _prompt(length)
-    caches: list[Any] = [(torch.tensor([]), torch.tensor([])) for _ in _LAYERS]
+    caches: list[Any] = [(torch.tensor([]), torch.tensor([])) for _ in LAYERS]
     now, at = torch.tensor([words]), 0
     for _ in range(_NEW):
         end = at + now.shape[1]
@@ -101,6 +89,34 @@ def _by_hand(network: _Network, length: int) -> list[int]:
         words.append(best)
         now, at = torch.tensor([[best]]), end
     return words
+
+
+def _guessed(words: list[int]) -> list[int]:
+    """Up to three words that followed the last one where it stood before."""
+    for at in range(len(words) - 2, -1, -1):
+        if words[at] == words[-1]:
+            return words[at + 1 : at + 4]
+    return []
+
+
+def _with_guesses(network: _Network, length: int) -> list[int]:
+    """A text whose guessed words are verified several at once; caches are cut behind those that
+    are right.
+    """
+    words, guesses = _prompt(length), list[int]()
+    caches: list[Any] = [(torch.tensor([]), torch.tensor([])) for _ in LAYERS]
+    now, at = words, 0
+    while len(words) < length + _NEW:
+        states = network.states_of(torch.tensor([now]), torch.arange(at, at + len(now)), caches)
+        behind = states[0, -len(guesses) - 1 :] @ network.table.T
+        best: list[int] = behind.argmax(-1).tolist()
+        right = next((n for n, guess in enumerate(guesses) if guess != best[n]), len(guesses))
+        words = words + best[: right + 1]
+        at = len(words) - 1
+        caches = [(k[:, :, :at], v[:, :, :at]) for k, v in caches]
+        guesses = _guessed(words)
+        now = [words[-1], *guesses]
+    return words[: length + _NEW]
 
 
 def _plans_of(text: Any) -> list[tuple[bool, int]]:
@@ -122,6 +138,10 @@ def texts_by_hand() -> list[tuple[bool, int]]:
     return _plans_of(_by_hand)
 
 
+def texts_with_guesses() -> list[tuple[bool, int]]:
+    return _plans_of(_with_guesses)
+
+
 @pytest.mark.row("M4.1")
 @pytest.mark.parametrize("texts", [texts_of_a_library, texts_by_hand])
 def test_a_text_plans_its_prompt_and_a_step(texts: Any) -> None:
@@ -133,6 +153,18 @@ def test_a_text_plans_its_prompt_and_a_step(texts: Any) -> None:
     plans = [count for _, count in found]
     assert plans[0] <= 3
     assert max(plans[1:]) <= 1
+
+
+@pytest.mark.row("M4.1")
+def test_a_text_with_guessed_words_is_right_and_plans_its_kinds_of_steps() -> None:
+    """One word or several, after caches that are all of their memory or a slice of it: each kind
+    has a plan at one length, one at all, and one more where two lengths part.
+    """
+    found = in_a_process(texts_with_guesses)
+    assert all(is_right for is_right, _ in found)
+    plans = [count for _, count in found]
+    assert plans[0] <= 6
+    assert sum(plans) <= 16
 
 
 @pytest.mark.parametrize("start", [[5], [3, 7, 11]])
