@@ -415,7 +415,8 @@ def test_the_interpreter_refuses(name: str) -> None:
 @pytest.mark.parametrize(
     ("sizes", "target"),
     [
-        (TWICE, TARGET),
+        # Of pairs of blocks in each run (tests/device/test_block_pairs.py).
+        pytest.param(TWICE, TARGET, marks=nightly),
         (SMALL, BY_LANES),
         pytest.param(LONG, TARGET, marks=nightly),
         pytest.param(LONG, BY_LANES, marks=nightly),
