@@ -259,7 +259,7 @@ def test_launches_and_graphs_have_clusters() -> None:
     driver.calls.clear()
     x = left.numpy().astype(float)
     wanted = np.maximum(x @ y.astype(float), 0) @ y.astype(float) + 1
-    for _ in range(4):
+    for _ in range(6):
         found = step(left, right).numpy().astype(float)
         np.testing.assert_allclose(found, wanted, rtol=2e-3, atol=0.1)
     launches = [call[1] for call in driver.calls if call[0] == "cuLaunchKernelEx"]
