@@ -25,7 +25,7 @@ from tests.device.test_missing_barriers import memory, without
 from tests.device.test_ptx_products import NVDISASM, PTXAS, assembled_kernel, others_each
 from tests.device.test_tensor_memory import BY_LANES, TARGET, check, lines_of, product, waits_of
 from tests.device.test_wgmma import units
-from tests.optimize.kernels import program
+from tests.optimize.kernels import good_program
 from tilegrad import Tensor, jit
 from tilegrad.base.errors import InternalError
 from tilegrad.device.emulator import execute
@@ -60,7 +60,7 @@ def test_each_block_of_a_pair_copies_half_of_the_right_operand(
     transposed: tuple[bool, bool], boxes: set[tuple[int, int]]
 ) -> None:
     ast = product(4096, 4096, 4096, transposed=transposed)
-    found, alone = (program(ast, None, target) for target in (TARGET, ALONE))
+    found, alone = (good_program(ast, target) for target in (TARGET, ALONE))
     assert units(found) == {"tcgen05.m256n256k16.float16"} and blocks_together(found) == 2
     assert units(alone) == {"tcgen05.m128n256k16.float16"} and blocks_together(alone) == 1
     assert {node.arg.box for node in found if node.op is Ops.COPY_TILE} == boxes
@@ -84,19 +84,19 @@ def test_each_block_of_a_pair_copies_half_of_the_right_operand(
 def test_other_blocks_stay_alone(
     sizes: tuple[int, int, int], target: Target, few_blocks: None
 ) -> None:
-    found = program(product(*sizes, target=target), None, target)
+    found = good_program(product(*sizes, target=target), target)
     assert all(name.startswith("tcgen05.m128") for name in units(found))
     assert blocks_together(found) == 1
 
 
 def test_long_sums_stay_alone() -> None:
     """Lanes add them up in registers; pairs need more, and only one block would be resident."""
-    found = program(product(4096, 4096, 16384), None, TARGET)
+    found = good_program(product(4096, 4096, 16384), TARGET)
     assert units(found) == {"tcgen05.m128n128k16.float16"}
 
 
 def test_a_program_with_pairs_is_text_that_parses_back(few_blocks: None) -> None:
-    found = program(product(*TWICE), None, TARGET)
+    found = good_program(product(*TWICE), TARGET)
     assert blocks_together(found) == 2 and parse_program(dump(found)) == found
 
 
@@ -147,7 +147,7 @@ def test_the_emulator_multiplies(
     sizes: tuple[int, int, int], transposed: tuple[bool, bool]
 ) -> None:
     m, n, k = sizes
-    found = program(product(m, n, k, transposed=transposed), None, TARGET)
+    found = good_program(product(m, n, k, transposed=transposed), TARGET)
     assert blocks_together(found) == 2
     x, y, out = drawn(m, k), drawn(k, n, seed=1), np.zeros((m, n), np.float32)
     stored = [x.T if transposed[0] else x, y.T if transposed[1] else y]
@@ -207,12 +207,12 @@ def test_launches_and_graphs_have_clusters() -> None:
 @functools.cache
 def text_of_product(sizes: tuple[int, int, int]) -> str:
     """For tests with `few_blocks`, which are many."""
-    return PTXRenderer(TARGET).render("product", program(product(*sizes), None, TARGET))
+    return PTXRenderer(TARGET).render("product", good_program(product(*sizes), TARGET))
 
 
 @functools.cache
 def maps_of_product(sizes: tuple[int, int, int]) -> list[tuple[int, Any]]:
-    found = maps_of(program(product(*sizes), None, TARGET))
+    found = maps_of(good_program(product(*sizes), TARGET))
     return [(source.arg, each) for source, each in found]
 
 
@@ -232,7 +232,9 @@ def interpreted(text: str, sizes: tuple[int, int, int]) -> Any:
 
 
 @pytest.mark.usefixtures("few_blocks")
-@pytest.mark.parametrize("sizes", [TWICE, LONG, LARGE])
+@pytest.mark.parametrize(
+    "sizes", [LONG, *(pytest.param(each, marks=nightly) for each in (TWICE, LARGE))]
+)
 def test_the_interpreter_reads_the_text(sizes: tuple[int, int, int]) -> None:
     text = text_of_product(sizes)
     assert ".reqnctapercluster 2, 1, 1" in text
@@ -309,7 +311,7 @@ def test_the_interpreter_refuses(name: str) -> None:
 def test_without_one_of_its_barriers_waits_or_arrivals_the_emulator_reports_it(
     sizes: tuple[int, int, int],
 ) -> None:
-    found = program(product(*sizes), None, TARGET)
+    found = good_program(product(*sizes), TARGET)
     execute(found, memory(found))
     kinds = (Ops.BARRIER, Ops.WAIT, Ops.WAIT_TILE, Ops.ARRIVE)
     needed = [node for node in found if node.op in kinds]
@@ -345,7 +347,7 @@ def test_the_assembler_takes_it(
 @pytest.mark.usefixtures("few_blocks")
 def test_the_right_operand_is_asked_for_once() -> None:
     m, n, k = TWICE
-    found, alone = (count(program(product(m, n, k), None, each)) for each in (TARGET, ALONE))
+    found, alone = (count(good_program(product(m, n, k), each)) for each in (TARGET, ALONE))
     results = m * n * 4
     assert alone.moved_bytes == (m * k + 2 * k * n) * 2 + results
     assert found.moved_bytes == (m * k + k * n) * 2 + results
@@ -358,7 +360,7 @@ def test_the_model_says_that_the_cache_binds_less() -> None:
     """4096x512 by 512x4096 on a B200."""
     ast = product(4096, 4096, 512)
     now, before = (
-        predicted(count(program(ast, None, each), 2), "sm_100a") for each in (TARGET, ALONE)
+        predicted(count(good_program(ast, each), 2), "sm_100a") for each in (TARGET, ALONE)
     )
     assert before.binds == "cache" and now.limits["cache"] < 0.85 * before.limits["cache"]
     assert now.limits["memory"] == pytest.approx(before.limits["memory"])

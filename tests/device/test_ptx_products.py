@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.optimize.kernels import FLOAT, HALF, buffer, kernel, matmul, name, program
+from tests.optimize.kernels import FLOAT, HALF, buffer, good_program, kernel, matmul
 from tests.optimize.test_slices import kernel_for
 from tests.schedule.plans import plan
 from tilegrad import Tensor
@@ -47,7 +47,7 @@ def assembled(
 
 def assembled_kernel(ast: UOp, target: Target, folder: Path) -> tuple[Compiled, int]:
     """What `ptxas` made of a kernel, and the lanes of its blocks."""
-    text = PTXRenderer(target).render(name(ast, None, target), program(ast, None, target))
+    text = PTXRenderer(target).render("kernel", good_program(ast, target))
     source, cubin = folder / "kernel.ptx", folder / "kernel.cubin"
     source.write_text(text)
     command = [PTXAS or "", "-v", "-arch", target.isa, str(source), "-o", str(cubin)]
@@ -144,9 +144,7 @@ def test_the_gradient_of_weights_keeps_its_units_busy(
     weight = Tensor.empty(channels, channels, 3, 3, dtype=HALF, requires_grad=True)
     image.conv2d(weight, padding=1).backward(Tensor.empty(*image.shape, dtype=HALF))
     asts = [item.ast for item in plan(weight.grad, target=target).items if item.ast is not None]
-    (ast,) = [
-        ast for ast in asts if any(node.op is Ops.WMMA for node in program(ast, None, target))
-    ]
+    (ast,) = [ast for ast in asts if any(node.op is Ops.WMMA for node in good_program(ast, target))]
     made, _ = assembled_kernel(ast, target, tmp_path)
     assert made.spilled_bytes == 0
     assert others_each(made) <= 1.5
@@ -176,7 +174,7 @@ def test_a_block_moves_what_its_tile_needs(dtype: DType) -> None:
     target, depth = nv_target("sm_80"), 256
     left, right = buffer(0, SIZE, depth, dtype=dtype), buffer(1, depth, SIZE, dtype=dtype)
     ast = kernel(matmul(left, right, total=FLOAT if dtype is HALF else None), target=target)
-    found = count(program(ast, None, target), 1)
+    found = count(good_program(ast, target), 1)
     needed = 2 * 128 * depth * dtype.itemsize + 128 * 128 * 4
     assert found.touched_bytes == needed
     # A tile of each operand more: the last iteration has none to load.

@@ -21,7 +21,7 @@ from tests.device.test_ptx_products import (
     assembled_kernel,
     others_each,
 )  # fmt: skip
-from tests.optimize.kernels import program
+from tests.optimize.kernels import good_program
 from tests.schedule.plans import plan
 from tilegrad import Context, Tensor
 from tilegrad import torch as like_torch
@@ -70,7 +70,7 @@ def ast_of(product: Product, *shapes: tuple[int, ...], dtype: str, target: Targe
 
 
 def units(ast: UOp, target: Target) -> set[str]:
-    return {node.arg.name for node in program(ast, None, target) if node.op is Ops.WMMA}
+    return {node.arg.name for node in good_program(ast, target) if node.op is Ops.WMMA}
 
 
 # Products: the expression, the shapes of its operands, and the expression in NumPy.
@@ -119,7 +119,7 @@ def test_the_emulator_rounds_as_the_unit_does(shape: tuple[int, int]) -> None:
     ast = ast_of(lambda a, b: a @ b.T, shape, shape, dtype="float32", target=AMPERE)
     a, b = drawn(*shape), drawn(*shape, seed=1)
     out = np.zeros((shape[0], shape[0]), np.float32)
-    execute(program(ast, None, AMPERE), [memoryview(each).cast("B") for each in (out, a, b)])
+    execute(good_program(ast, AMPERE), [memoryview(each).cast("B") for each in (out, a, b)])
     np.testing.assert_allclose(out, rounded(a) @ rounded(b).T, rtol=0, atol=1e-4)
 
 
@@ -204,7 +204,7 @@ def test_rounding_leaves_the_units_busy(name: str, arch: str, tmp_path: Path) ->
 def test_lanes_that_read_an_operand_meet_in_no_bank(name: str) -> None:
     ast = ast_of(VALUES[name][0], (256, 128), (128, 256)[:: 1 if name == "plain" else -1],
                  dtype="float32", target=AMPERE)  # fmt: skip
-    found = count(program(ast, None, AMPERE), 1)
+    found = count(good_program(ast, AMPERE), 1)
     assert found.conflicts == 0 and found.sector_use == 1.0
 
 
@@ -214,7 +214,7 @@ def test_units_take_twice_the_time_of_halves_and_bytes_half() -> None:
     def limit(dtype: str, target: Target) -> float:
         ast = ast_of(lambda a, b: a.float() @ b.float().T, (256, 128), (256, 128), dtype=dtype,
                      target=target)  # fmt: skip
-        return predicted(count(program(ast, None, target), 1), "sm_80").limits["matrix"]
+        return predicted(count(good_program(ast, target), 1), "sm_80").limits["matrix"]
 
     with Context(TF32=1):
         halves = limit("float16", AMPERE)
@@ -267,7 +267,9 @@ def test_the_emulator_multiplies_bytes_of_floats(dtype: str) -> None:
     a, b = bytes_of(kind, 32, 64), bytes_of(kind, 32, 64, seed=1)
     a[3, 5] = kind(np.nan)
     out = np.zeros((32, 32), np.float32)
-    execute(program(ast, None, ADA), [memoryview(each.view(np.uint8)).cast("B") for each in (out, a, b)])  # fmt: skip  # noqa: E501
+    execute(
+        good_program(ast, ADA), [memoryview(each.view(np.uint8)).cast("B") for each in (out, a, b)]
+    )
     exact = a.astype(np.float64) @ b.astype(np.float64).T
     assert np.isnan(out[3]).all() and not np.isnan(np.delete(out, 3, 0)).any()
     size = np.abs(np.delete(a, 3, 0).astype(np.float64)) @ np.abs(b.astype(np.float64)).T
@@ -321,10 +323,11 @@ def test_the_assembler_takes_floats_of_8_bits(dtype: str, arch: str, tmp_path: P
 
 def test_the_text_asks_for_the_version_that_has_them() -> None:
     ast = ast_of(wide(VALUES["plain"][0]), (64, 64), (64, 64), dtype="fp8e5m2", target=ADA)
-    text = PTXRenderer(ADA).render("product", program(ast, None, ADA))
+    text = PTXRenderer(ADA).render("product", good_program(ast, ADA))
     assert text.startswith(".version 8.4\n") and ".f32.e5m2.e5m2.f32" in text
-    plain = PTXRenderer(ADA).render("sum", lower(ast_of(lambda a, b: a + b, (64,), (64,),
-                                                        dtype="float32", target=ADA), ADA))  # fmt: skip  # noqa: E501
+    plain = PTXRenderer(ADA).render(
+        "sum", lower(ast_of(lambda a, b: a + b, (64,), (64,), dtype="float32", target=ADA), ADA)
+    )
     assert plain.startswith(".version 7.8\n")
 
 

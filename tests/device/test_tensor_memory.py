@@ -25,7 +25,7 @@ from tests.device.ptx.products import check_convolution, column_sums, drawn, ope
 from tests.device.test_missing_barriers import memory, without
 from tests.device.test_ptx_products import NVDISASM, PTXAS, assembled_kernel, others_each
 from tests.device.test_wgmma import VALUES, units
-from tests.optimize.kernels import FLOAT, HALF, buffer, kernel, matmul, permute, program
+from tests.optimize.kernels import FLOAT, HALF, buffer, good_program, kernel, matmul, permute
 from tests.schedule.plans import plan
 from tilegrad import Tensor
 from tilegrad.base.dtype import DType, dtypes
@@ -78,7 +78,7 @@ def product(
 @pytest.mark.row("M9.1")
 @pytest.mark.parametrize("dtype", [HALF, pytest.param(dtypes.bfloat16, marks=nightly)])
 def test_large_products_have_the_largest_unit(dtype: DType) -> None:
-    found = program(product(4096, 4096, 4096, dtype=dtype), None, TARGET)
+    found = good_program(product(4096, 4096, 4096, dtype=dtype), TARGET)
     assert units(found) == {f"tcgen05.m256n256k16.{dtype.name}"}
     # One lane copies the tiles; 256 rows share a tile of the right operand, and each of two blocks
     # copies half of it.
@@ -103,7 +103,7 @@ def test_large_products_have_the_largest_unit(dtype: DType) -> None:
     ],
 )
 def test_tiles_leave_blocks_enough(sizes: tuple[int, int, int], name: str) -> None:
-    assert units(program(product(*sizes), None, TARGET)) == {name}
+    assert units(good_program(product(*sizes), TARGET)) == {name}
 
 
 def test_no_other_architecture_has_such_units() -> None:
@@ -185,7 +185,7 @@ def test_other_descriptors_of_instructions_are_refused(bits: int, kind: str, sai
 @pytest.mark.parametrize("n", [64, pytest.param(128, marks=nightly), 256])
 def test_the_emulator_multiplies(n: int, transposed: tuple[bool, bool]) -> None:
     m, k = 128, 128
-    found = program(product(m, n, k, transposed=transposed), None, TARGET)
+    found = good_program(product(m, n, k, transposed=transposed), TARGET)
     assert units(found) == {f"tcgen05.m128n{n}k16.float16"}
     x, y, out = drawn(m, k), drawn(k, n, seed=1), np.zeros((m, n), np.float32)
     stored = [x.T if transposed[0] else x, y.T if transposed[1] else y]
@@ -274,7 +274,7 @@ def test_a_launch_asks_for_shared_memory_beside_what_is_declared(used: list[str]
 
 
 def text_of(ast: UOp, target: Target = TARGET) -> str:
-    return PTXRenderer(target).render("product", program(ast, None, target))
+    return PTXRenderer(target).render("product", good_program(ast, target))
 
 
 @functools.cache
@@ -287,7 +287,7 @@ def interpreted(text: str, m: int, n: int, k: int, target: Target = TARGET) -> A
     """The product of ones and of rows that count, as a kernel's text has it."""
     entry, held = parse(text)["product"], GlobalMemory()
     places = operands_in(held, m, n, k)
-    found = program(product(m, n, k, target=target), None, target)
+    found = good_program(product(m, n, k, target=target), target)
     arguments = list(places)
     for part in nv.heading_of("product", found).split("|")[-1].split() if "_map0" in text else ():
         each = TensorMap.read(part)
@@ -415,7 +415,8 @@ def test_the_interpreter_refuses(name: str) -> None:
 @pytest.mark.parametrize(
     ("sizes", "target"),
     [
-        (TWICE, TARGET),
+        # Of pairs of blocks in each run (tests/device/test_block_pairs.py).
+        pytest.param(TWICE, TARGET, marks=nightly),
         (SMALL, BY_LANES),
         pytest.param(LONG, TARGET, marks=nightly),
         pytest.param(LONG, BY_LANES, marks=nightly),
@@ -424,7 +425,7 @@ def test_the_interpreter_refuses(name: str) -> None:
 def test_without_one_of_its_barriers_or_waits_the_emulator_reports_it(
     sizes: tuple[int, int, int], target: Target, few_blocks: None
 ) -> None:
-    found = program(product(*sizes, target=target), None, target)
+    found = good_program(product(*sizes, target=target), target)
     execute(found, memory(found))
     kinds = (Ops.BARRIER, Ops.WAIT, Ops.WAIT_TILE, Ops.ARRIVE)
     needed = [node for node in found if node.op in kinds]
@@ -436,7 +437,7 @@ def test_without_one_of_its_barriers_or_waits_the_emulator_reports_it(
 
 
 def test_a_block_of_other_lanes_is_refused(few_blocks: None) -> None:
-    found = program(product(*SMALL), None, TARGET)
+    found = good_program(product(*SMALL), TARGET)
     other = nv_target("sm_100a")
     wider = [
         node.replace(arg=(node.arg[0], 4)) if node.op is Ops.SPECIAL and node.arg[0] == "lidx0"
@@ -485,7 +486,7 @@ def test_one_lane_has_the_loop_to_itself(
 
 
 def _columns(sizes: tuple[int, int, int]) -> int:
-    (name,) = units(program(product(*sizes), None, TARGET))
+    (name,) = units(good_program(product(*sizes), TARGET))
     return int(re.findall(r"n(\d+)k16", name)[0])
 
 
@@ -517,7 +518,7 @@ def test_the_model_says_that_they_are_no_slower(sizes: tuple[int, int, int]) -> 
     warps = tuple(unit for unit in TARGET.matrix_units if not unit.columns)
     times = []
     for target in (TARGET, replace(TARGET, matrix_units=warps)):
-        found = program(product(*sizes, target=target), None, target)
+        found = good_program(product(*sizes, target=target), target)
         assert any(name.startswith("tcgen05") for name in units(found)) == (target is TARGET)
         times.append(predicted(count(found, 1), target.isa))
     own, other = times
@@ -526,7 +527,7 @@ def test_the_model_says_that_they_are_no_slower(sizes: tuple[int, int, int]) -> 
 
 def test_what_one_lane_does_is_counted_once(few_blocks: None) -> None:
     """Of a loop that it has to itself a warp has its share; barriers of the block are none."""
-    found = count(program(product(*LONG), None, TARGET))
+    found = count(good_program(product(*LONG), TARGET))
     m, n, k = LONG
     assert found.instructions["matrix"] == k // 16
     # A wait for each of eight tiles, by one of four warps.

@@ -24,7 +24,16 @@ from tests.device.ptx.products import altered, column_sums, drawn, operands_in, 
 from tests.device.test_missing_barriers import memory, without
 from tests.device.test_ptx_products import NVDISASM, PTXAS, assembled_kernel, others_each
 from tests.device.test_wgmma import BY_LANES, TARGET, check, product, text_of
-from tests.optimize.kernels import FLOAT, HALF, buffer, good_opts, kernel, matmul, program, shaped
+from tests.optimize.kernels import (
+    FLOAT,
+    HALF,
+    buffer,
+    good_opts,
+    good_program,
+    kernel,
+    matmul,
+    shaped,
+)
 from tilegrad import Tensor, jit
 from tilegrad.base.dtype import AddressSpace, dtypes
 from tilegrad.base.errors import DeviceError, InternalError
@@ -67,7 +76,7 @@ def test_operands_of_large_products_are_copied_by_one_lane(
 ) -> None:
     """Rows of a box have 128 bytes: across the sum, a tile is several of them."""
     target = replace(TARGET, has_clusters=False)
-    found = program(product(4096, 4096, 4096, transposed=transposed), None, target)
+    found = good_program(product(4096, 4096, 4096, transposed=transposed), target)
     matrix = TileMap((4096, 4096), (1, 4096), (64, 64))
     assert {each.box for each in maps(found)} == {(64, count) for count in rows}
     assert all(replace(each, box=matrix.box) == matrix for each in maps(found))
@@ -81,7 +90,7 @@ def test_blocks_run_in_the_order_that_they_have_of_lanes_copies(
     sizes: tuple[int, int, int],
 ) -> None:
     """In groups where both operands are larger than the cache (`lower.grid.order_of_blocks`)."""
-    by_one, by_lanes = (program(product(*sizes), None, each) for each in (TARGET, BY_LANES))
+    by_one, by_lanes = (good_program(product(*sizes), each) for each in (TARGET, BY_LANES))
 
     def blocks(found: list[UOp]) -> dict[str, int]:
         names = (node.arg for node in found if node.op is Ops.SPECIAL)
@@ -94,19 +103,19 @@ def test_blocks_run_in_the_order_that_they_have_of_lanes_copies(
 def test_other_units_read_tiles_that_lanes_copy(arch: str) -> None:
     target = nv.nv_target(arch)
     ast = product(4096, 4096, 4096)
-    assert not maps(program(ast, None, target))
+    assert not maps(good_program(ast, target))
     assert target.has_tile_copies == (arch != "sm_80")
 
 
 @pytest.mark.usefixtures("few_blocks")
 def test_rows_that_are_no_whole_vectors_are_copied_by_lanes() -> None:
     """250 halves are 500 bytes, no multiple of 16."""
-    assert not maps(program(product(250, 250, 250), None, TARGET))
-    assert len(maps(program(product(248, 248, 248), None, TARGET))) == 2
+    assert not maps(good_program(product(250, 250, 250), TARGET))
+    assert len(maps(good_program(product(248, 248, 248), TARGET))) == 2
 
 
 def test_a_program_with_copies_of_tiles_is_text_that_parses_back(few_blocks: None) -> None:
-    found = program(product(*SMALL), None, TARGET)
+    found = good_program(product(*SMALL), TARGET)
     assert parse_program(dump(found)) == found
 
 
@@ -213,7 +222,7 @@ def test_the_emulator_multiplies(
     sizes: tuple[int, int, int], transposed: tuple[bool, bool]
 ) -> None:
     m, n, k = sizes
-    found = program(product(m, n, k, transposed=transposed), None, TARGET)
+    found = good_program(product(m, n, k, transposed=transposed), TARGET)
     assert len(maps(found)) == 2
     x, y, out = drawn(m, k), drawn(k, n, seed=1), np.zeros((m, n), np.float32)
     stored = [x.T if transposed[0] else x, y.T if transposed[1] else y]
@@ -268,7 +277,7 @@ def interpreted(text: str, m: int, n: int, k: int) -> Any:
     """The product of ones and of rows that count, as a kernel's text has it."""
     entry, held = parse(text)["product"], GlobalMemory()
     places = operands_in(held, m, n, k)
-    found = maps(program(product(m, n, k), None, TARGET))
+    found = maps(good_program(product(m, n, k), TARGET))
     made = [
         tiles.TensorMap(2, place, each.sizes, tuple(2 * x for x in each.strides[1:]), each.box)
         for each, place in zip(found, places[1:] if found[0].sizes == (k, m) else places[:0:-1])
@@ -332,7 +341,7 @@ def test_the_interpreter_refuses(name: str, few_blocks: None) -> None:
 def test_without_one_of_its_barriers_waits_or_arrivals_the_emulator_reports_it(
     sizes: tuple[int, int, int],
 ) -> None:
-    found = program(product(*sizes), None, TARGET)
+    found = good_program(product(*sizes), TARGET)
     execute(found, memory(found))
     kinds = (Ops.BARRIER, Ops.WAIT, Ops.WAIT_TILE, Ops.ARRIVE)
     needed = [node for node in found if node.op in kinds]
@@ -366,7 +375,7 @@ def test_without_one_of_its_barriers_waits_or_arrivals_the_emulator_reports_it(
 def test_wrong_phases_and_bytes_are_reported(
     op: Ops, change: Callable[[UOp], UOp], said: str
 ) -> None:
-    found = program(product(*SMALL), None, TARGET)
+    found = good_program(product(*SMALL), TARGET)
     wrong: list[UOp] = []
     mapping: dict[UOp, UOp] = {}
     for node in found:
@@ -410,7 +419,7 @@ def test_a_buffer_is_described_once() -> None:
 
 
 def test_maps_are_read_from_the_heading() -> None:
-    found = program(product(4096, 4096, 4096), None, TARGET)
+    found = good_program(product(4096, 4096, 4096), TARGET)
     heading = nv.heading_of("product", found)
     texts = heading.split("|")[4].split()
     assert {TensorMap.read(text).slot for text in texts} == {1, 2}
@@ -476,7 +485,7 @@ def test_the_real_bindings_know_the_function_and_its_numbers() -> None:
 def test_what_is_copied_is_counted() -> None:
     """A block reads each operand once, and asks for whole sectors."""
     m, n, k = SMALL
-    found = count(program(product(m, n, k), None, TARGET))
+    found = count(good_program(product(m, n, k), TARGET))
     assert found.moved_bytes == (m * k + k * n) * 2 + m * n * 4
     assert found.sector_use == 1.0 and found.conflicts == 0
     # One tile of two is on its way: 64 rows of each operand, for four warps.

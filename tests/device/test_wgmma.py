@@ -28,10 +28,10 @@ from tests.optimize.kernels import (
     HALF,
     buffer,
     good_opts,
+    good_program,
     kernel,
     matmul,
     permute,
-    program,
     shaped,
 )
 from tilegrad import Tensor
@@ -77,7 +77,7 @@ def units(found: list[UOp]) -> set[str]:
 @pytest.mark.row("M9.1")
 @pytest.mark.parametrize("dtype", [HALF, pytest.param(dtypes.bfloat16, marks=nightly)])
 def test_large_products_have_the_largest_unit(dtype: DType) -> None:
-    found = program(product(4096, 4096, 4096, dtype=dtype), None, TARGET)
+    found = good_program(product(4096, 4096, 4096, dtype=dtype), TARGET)
     assert units(found) == {f"wgmma.m64n256k16.{dtype.name}"}
 
 
@@ -94,7 +94,7 @@ def test_large_products_have_the_largest_unit(dtype: DType) -> None:
     ],
 )
 def test_tiles_leave_blocks_enough(sizes: tuple[int, int, int], name: str) -> None:
-    assert units(program(product(*sizes), None, TARGET)) == {name}
+    assert units(good_program(product(*sizes), TARGET)) == {name}
 
 
 def test_other_architectures_have_no_such_unit() -> None:
@@ -154,7 +154,7 @@ def test_vectors_are_swizzled_as_addresses_are(index: int) -> None:
 @pytest.mark.parametrize("transposed", [(False, False), pytest.param((True, True), marks=nightly)])
 def test_the_emulator_multiplies(transposed: tuple[bool, bool], few_blocks: None) -> None:
     m, n, k = 64, 64, 128
-    found = program(product(m, n, k, transposed=transposed), None, TARGET)
+    found = good_program(product(m, n, k, transposed=transposed), TARGET)
     assert units(found) == {"wgmma.m64n64k16.float16"}
     x, y, out = drawn(m, k), drawn(k, n, seed=1), np.zeros((m, n), np.float32)
     stored = [x.T if transposed[0] else x, y.T if transposed[1] else y]
@@ -244,7 +244,7 @@ def test_a_launch_asks_for_what_a_block_has_not_got_by_itself(used: list[str]) -
 
 
 def text_of(ast: UOp, target: Target = BY_LANES) -> str:
-    return PTXRenderer(target).render("product", program(ast, None, target))
+    return PTXRenderer(target).render("product", good_program(ast, target))
 
 
 def interpreted(text: str, m: int, n: int, k: int) -> Any:
@@ -321,7 +321,7 @@ def test_descriptors_with_other_bits_are_refused() -> None:
 def test_without_one_of_its_barriers_or_waits_the_emulator_reports_it(
     sizes: tuple[int, int, int], few_blocks: None
 ) -> None:
-    found = program(product(*sizes), None, BY_LANES)
+    found = good_program(product(*sizes), BY_LANES)
     needed = [node for node in found if node.op in (Ops.BARRIER, Ops.WAIT)]
     assert sum(node.dtype is not dtypes.void for node in needed) == (4 if sizes is LONG else 2)
     for gone in needed:

@@ -19,7 +19,7 @@ from tests.device.ptx.device import simulated
 from tests.device.ptx.parse import PTXError
 from tests.device.test_missing_barriers import without
 from tests.device.test_ptx_products import NVDISASM, PTXAS, assembled_kernel
-from tests.optimize.kernels import good_opts, program, shaped
+from tests.optimize.kernels import good_opts, good_program, shaped
 from tests.optimize.test_slices import attention, below, found_on, kernel_for
 from tilegrad import Context, Tensor
 from tilegrad.base.errors import InternalError, OptError
@@ -64,7 +64,7 @@ def test_both_products_have_units_of_four_warps(
     size: int, dtype: str, slices: int, columns: int
 ) -> None:
     """A slice is as wide as registers allow; one lane copies keys and values."""
-    found = program(kernel_for(2, 256, size, dtype=dtype, target=TARGET), None, TARGET)
+    found = good_program(kernel_for(2, 256, size, dtype=dtype, target=TARGET), TARGET)
     kind = {"half": "float16"}.get(dtype, dtype)
     assert units(found) == {f"wgmma.m64n{n}k16.{kind}.registers" for n in (slices, columns)}
     assert any(node.op is Ops.COPY_TILE for node in found)
@@ -74,12 +74,12 @@ def test_both_products_have_units_of_four_warps(
 
 @pytest.mark.parametrize(("size", "kept"), [(96, {"mma.m16n8k16.float16.float32"}), (256, set())])
 def test_heads_that_fill_no_unit_or_too_many_registers_have_none(size: int, kept: set[str]) -> None:
-    found = program(kernel_for(2, 256, size, dtype="half", target=TARGET), None, TARGET)
+    found = good_program(kernel_for(2, 256, size, dtype="half", target=TARGET), TARGET)
     assert units(found) == kept
 
 
 def test_no_other_architecture_and_no_float32_has_them() -> None:
-    found = program(kernel_for(2, 256, 64, target=TARGET), None, TARGET)
+    found = good_program(kernel_for(2, 256, 64, target=TARGET), TARGET)
     assert units(found) == set()
     for arch in ("sm_80", "sm_90", "sm_100a", "sm_120"):
         assert not any(unit.takes_left for unit in nv_target(arch).matrix_units)
@@ -132,7 +132,7 @@ def test_the_left_operand_lies_where_the_instruction_reads_it(name: str) -> None
 @pytest.mark.row("M9.1", "M9.5")
 def test_the_emulator_attends() -> None:
     rows, keys, size = 64, 256, 64
-    found = program(kernel_for(1, rows, size, keys=keys, dtype="half", target=TARGET), None, TARGET)
+    found = good_program(kernel_for(1, rows, size, keys=keys, dtype="half", target=TARGET), TARGET)
     assert all(name.startswith("wgmma") for name in units(found))
     q, k, v = half(rows, size), half(keys, size), half(keys, size)
     out = np.zeros((rows, size), np.float16)
@@ -239,7 +239,7 @@ def test_the_interpreter_refuses_a_text_without(
 @pytest.mark.parametrize("target", [BY_LANES, pytest.param(TARGET, marks=nightly)])
 def test_without_one_of_its_barriers_or_waits_the_emulator_reports_it(target: Any) -> None:
     ast = kernel_for(1, 64, 64, keys=384, dtype="half", target=target)
-    found = program(ast, None, target)
+    found = good_program(ast, target)
     held = [np.zeros(64 * 64 * 2, np.uint8), *(half(n, 64) for n in (64, 384, 384))]
     needed = [node for node in found if node.op in (Ops.BARRIER, Ops.WAIT, Ops.WAIT_TILE)]
     assert needed
@@ -280,7 +280,7 @@ def test_three_quarters_of_what_is_published_are_predicted(heads: int, size: int
     """
     keys = 1024
     found = count(
-        program(kernel_for(heads, keys, size, dtype="half", target=TARGET), None, TARGET), 1
+        good_program(kernel_for(heads, keys, size, dtype="half", target=TARGET), TARGET), 1
     )
     time = predicted(found, "sm_90a")
     assert found.conflicts == 0

@@ -18,7 +18,7 @@ from tests.device.ptx.parse import PTXError
 from tests.device.test_byte_products import drawn
 from tests.device.test_ptx_products import NVDISASM, PTXAS, assembled_kernel, others_each
 from tests.device.test_short_floats import BYTES, ast_of, bytes_of, units
-from tests.optimize.kernels import program
+from tests.optimize.kernels import good_program
 from tilegrad import Tensor
 from tilegrad.device.emulator import execute
 from tilegrad.device.nv import nv_target
@@ -118,7 +118,7 @@ def test_values_on_the_emulator(dtype: str, arch: str) -> None:
     a, b = values(dtype, *left), values(dtype, *right, seed=1)
     out = np.zeros((128, 64), np.int32 if dtype == "int8" else np.float32)
     given = [memoryview(each.view(np.uint8)).cast("B") for each in (out, a, b)]
-    execute(program(ast, None, target), given)
+    execute(good_program(ast, target), given)
     close(out, a, b.T, dtype)
 
 
@@ -144,7 +144,7 @@ def test_the_assembler_has_an_instruction_of_its_own(dtype: str, arch: str, tmp_
 def test_rows_of_bytes_are_copied_without_a_conflict() -> None:
     shape = (128, 512)
     ast = ast_of(wide(CASES["by rows"][0], "int8"), shape, shape, dtype="int8", target=TARGET)
-    found = count(program(ast, None, TARGET), 1)
+    found = count(good_program(ast, TARGET), 1)
     assert found.conflicts == 0 and found.sector_use == 1.0
 
 

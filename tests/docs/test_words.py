@@ -55,6 +55,14 @@ def identifiers(tree: ast.AST) -> Iterator[tuple[str, int]]:
                 yield found, getattr(node, "lineno", 0)
 
 
+@functools.cache
+def names_in(path: Path) -> tuple[dict[str, int], list[str]]:
+    """The identifiers of a file, each with its last line, and the names of its classes."""
+    tree = ast.parse(path.read_text())
+    classes = [node.name for node in ast.walk(tree) if isinstance(node, ast.ClassDef)]
+    return {path.stem: 0, **dict(identifiers(tree))}, classes
+
+
 def wrong_in(name: str, words: dict[str, str]) -> list[str]:
     """The banned words in an identifier or a file name."""
     if name in ALLOWED:
@@ -77,8 +85,7 @@ def test_names_are_the_words_of_the_glossary(folder: str) -> None:
     wrong = [
         f"{path.relative_to(ROOT)}:{line}: {name}: not {word!r} but {words[word].strip()}"
         for path in files_of(folder)
-        # Each name once, by its last line.
-        for name, line in {path.stem: 0, **dict(identifiers(ast.parse(path.read_text())))}.items()
+        for name, line in names_in(path)[0].items()
         if name not in ALLOWED_IN.get(path.stem, ())
         for word in wrong_in(name, words)
     ]
@@ -119,7 +126,9 @@ def test_comments_and_docstrings_are_plain_sentences(folder: str, pattern: re.Pa
     wrong = [
         f"{path.relative_to(ROOT)}:{number}: {line.strip()}"
         for path in files_of(folder)
-        for number, line in prose_of(path.read_text())
+        # A file is taken apart only where the words stand somewhere.
+        if pattern.search(text := path.read_text())
+        for number, line in prose_of(text)
         if pattern.search(line)
     ]
     assert not wrong
@@ -135,12 +144,8 @@ def missing_files(text: str, folder: Path) -> list[str]:
     """
     if ".py" not in text:
         return []
-    prose = [
-        token.string
-        for token in tokenize.generate_tokens(io.StringIO(text).readline)
-        if token.type == tokenize.COMMENT or token.string.startswith('"""')
-    ]
-    names = set(re.findall(r"\b[\w/]+\.py\b", "\n".join(prose)))
+    prose = "\n".join(line for _, line in prose_of(text))
+    names = set(re.findall(r"\b[\w/]+\.py\b", prose))
     above = [each for each in (folder, *folder.parents) if each.is_relative_to(ROOT)]
     return [
         name
@@ -179,9 +184,8 @@ def test_a_class_of_the_compiler_has_a_name_of_its_own() -> None:
     found: dict[str, list[str]] = {}
     for folder in COMPILER:
         for path in (ROOT / "tilegrad" / folder).rglob("*.py"):
-            for node in ast.walk(ast.parse(path.read_text())):
-                if isinstance(node, ast.ClassDef):
-                    found.setdefault(node.name.lstrip("_"), []).append(path.name)
+            for name in names_in(path)[1]:
+                found.setdefault(name.lstrip("_"), []).append(path.name)
     assert {name for name, files in found.items() if len(files) > 1} <= TWICE
 
 

@@ -23,6 +23,11 @@ from tilegrad.engine.run import ready
 from tilegrad.engine.run.run import recording
 from tilegrad.func import checkpoint
 
+# A new block is made, by calls, where one is handed on otherwise.
+not_guarded = pytest.mark.skipif(
+    guard_pages.is_installed(), reason="blocks are not handed on beside guard pages"
+)
+
 
 @pytest.fixture(autouse=True)
 def _runs_are_not_compared() -> Iterator[None]:
@@ -76,6 +81,7 @@ def calls_of(function: Callable[[], Any]) -> int:
     return count - 1
 
 
+@not_guarded
 def test_a_step_of_equal_calls_takes_few_calls() -> None:
     a, goal = Tensor(numbers(9, 9)).realize(), Tensor(numbers(9, 4, seed=1)).realize()
     weights = Tensor(numbers(9, 4, seed=2)).realize()
@@ -99,9 +105,7 @@ def test_an_item_of_memory_takes_few_calls() -> None:
     assert calls_of(x.item) <= 15
 
 
-@pytest.mark.skipif(
-    guard_pages.is_installed(), reason="blocks are not handed on beside guard pages"
-)
+@not_guarded
 def test_a_run_of_a_known_graph_takes_few_calls() -> None:
     x, y = Tensor(numbers(8, 9)).realize(), Tensor(numbers(8, 9, seed=1)).realize()
     assert calls_of(lambda: ((x + y) * y).realize()) <= 75

@@ -56,7 +56,9 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize("dtype", [HALF, dtypes.bfloat16], ids=lambda dtype: dtype.name)
+@pytest.mark.parametrize(
+    "dtype", [HALF, pytest.param(dtypes.bfloat16, marks=nightly)], ids=lambda dtype: dtype.name
+)
 @pytest.mark.parametrize(("target", "unit", "sizes"), CASES)
 def test_a_warp_stores_whole_sectors(
     target: Target, unit: str, sizes: tuple[int, int, int], dtype: DType

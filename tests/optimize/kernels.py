@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
+from tilegrad.base.config import config
 from tilegrad.base.dtype import DType, dtypes
 from tilegrad.device.emulator import execute
 from tilegrad.hardware import cuda_target, metal_target
@@ -18,6 +20,7 @@ from tilegrad.ir.spec import verify
 from tilegrad.ir.uop import UOp
 from tilegrad.lower.lower import lower
 from tilegrad.optimize.analysis.name import kernel_name
+from tilegrad.optimize.generators import heuristic_units
 from tilegrad.optimize.generators.heuristic import heuristic
 from tilegrad.optimize.opts.opt import Opt, OptOps
 from tilegrad.optimize.opts.opts import apply_opts, start
@@ -165,6 +168,19 @@ def program(ast: UOp, opts: Sequence[Opt] | None = (), target: Target = CUDA) ->
     found = lower(shaped(ast, opts, target), target)
     verify(found, Stage.PROGRAM, "lower")
     return found
+
+
+def good_program(ast: UOp, target: Target) -> list[UOp]:
+    """The program with the Opts of the heuristic, lowered once: tests of what is wrong with the
+    text of a kernel ask for it often.
+    """
+    return _good_program(ast, target, heuristic_units.BUSY, config.current())
+
+
+@functools.cache
+def _good_program(ast: UOp, target: Target, *_: object) -> list[UOp]:
+    """The rest is what else decides: the switches, and what the fixture `few_blocks` changes."""
+    return program(ast, None, target)
 
 
 def name(ast: UOp, opts: Sequence[Opt] | None = (), target: Target = CUDA) -> str:

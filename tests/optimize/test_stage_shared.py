@@ -168,8 +168,10 @@ def test_a_convolution_is_a_product_of_staged_tiles() -> None:
             channels,
             dtype,
             target,
-            # In each run each dtype on each target.
-            marks=[] if (channels == 96) == (dtype is dtypes.half) else [pytest.mark.nightly],
+            # In each run each number of channels, each dtype and each target.
+            marks=[]
+            if (channels == 96) == (dtype is dtypes.half) == (target is CUDA)
+            else [nightly],
             id=f"{channels}-{dtype.name}-{target.name}",
         )
         for channels in (64, 96)

@@ -454,7 +454,7 @@ def test_a_text_that_grows_unread_has_one_plan_for_all_its_lengths(tmp_path: Pat
     forget()
     # A cache that an earlier run has filled would leave nothing to plan.
     with Context(CACHE=str(tmp_path), TEMPLATES=1, SEGMENTS=1, SIZES=1):
-        plans = _plans_of_a_text(40)
+        plans = _plans_of_a_text(30)
     assert plans[-1] > plans[0], "the loop runs before it is read"
     # The first sizes may be those of one program, beside each other.
     assert plans[-1] == plans[23]

@@ -4,6 +4,7 @@ shares nothing with the renderer whose text it reads.
 
 from __future__ import annotations
 
+import functools
 import re
 from dataclasses import dataclass, field
 
@@ -136,9 +137,14 @@ def _read(entry: Entry, line: str) -> None:
     if array := _ARRAY.fullmatch(line):
         entry.arrays[array[3]] = (array[1], int(array[2]), int(array[4]))
         return
+    entry.instructions.append(_instruction(line))
+
+
+@functools.cache
+def _instruction(line: str) -> Instruction:
+    """Texts that differ in a line have the others in common."""
     found = _INSTRUCTION.fullmatch(line)
     if found is None:
         raise PTXError(f"no instruction: {line}")
     negated, gate, name, operands = found.groups()
-    made = Instruction(line, tuple(name.split(".")), _operands(operands), gate or "", bool(negated))
-    entry.instructions.append(made)
+    return Instruction(line, tuple(name.split(".")), _operands(operands), gate or "", bool(negated))

@@ -29,10 +29,10 @@ MUTANTS: dict[str, Mutant] = {
         'name = f"{kind} {size:>8s}, {source:>7s} <- {target:7s}"',
     ),
     "M3.2": Mutant(
-        "a copy that finds the queue empty waits for it",
-        "tilegrad/device/opencl.py",
-        "        if not self._watchdog.is_idle:\n            self.synchronize()\n",
-        "        self.synchronize()\n",
+        "a read that finds the queue empty shows a wait for it",
+        "tilegrad/device/nv_runtime.py",
+        "config.DEBUG >= 2 and not self.watchdog.is_idle\n",
+        "config.DEBUG >= 2\n",
     ),
     "M3.3": Mutant(
         "a row shows the memory of all kernels so far, not what is in use",
