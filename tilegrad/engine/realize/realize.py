@@ -26,7 +26,6 @@ from tilegrad.engine.realize.known_graphs import KnownRequest, known_request, no
 from tilegrad.engine.realize.noted_writes import note_slice_writes
 from tilegrad.engine.realize.over_devices import has_groups, run_over_devices
 from tilegrad.engine.realize.request import Request
-from tilegrad.engine.realize.root_order import in_order
 from tilegrad.engine.realize.short_runs import note_short
 from tilegrad.engine.realize.size_ranges import binding_for_sizes
 from tilegrad.engine.run.leaf_memory import (
@@ -289,7 +288,7 @@ def _run_over_devices(
 
 
 def _binding_of(request: Request, todo: Sequence[UOp], walked: int) -> Binding:
-    """The binding of `request`; the walk from `todo` has found its first `walked` nodes."""
+    """The binding of `request`; the walk from `todo` has found `walked` nodes."""
     if isinstance(request, KnownRequest) and (known := request.binding()) is not None:
         return known
     record = current_recording()
@@ -331,8 +330,17 @@ def _request_of(todo: list[UOp], others: Others) -> tuple[Request, list[UOp], in
     if retained:
         request.want(retained)
         wanted += retained
-    made, wanted = in_order(request, wanted, _known.get)
-    return made, wanted, walked if made is request else 0
+    return request, _in_order(request, wanted), walked
+
+
+def _in_order(request: Request, wanted: list[UOp]) -> list[UOp]:
+    """The roots `wanted` of a request in the order of its graph, which its own have from now on: it
+    is one signature, whichever of them somebody asks for, and whichever are only stored.
+    """
+    roots = request.roots
+    order = sorted(range(len(wanted)), key=roots.__getitem__)
+    request.roots = [roots[position] for position in order]
+    return [wanted[position] for position in order]
 
 
 def _launch(binding: Binding, request: Request, values: Mapping[str, int]) -> list[Buffer]:
