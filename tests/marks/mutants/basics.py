@@ -10,12 +10,22 @@ __all__ = ["MUTANTS", "STORED_BEFORE"]
 STORED_BEFORE = Mutant(
     "the values that a reduction folds are stored first",
     "tilegrad/schedule/fuse.py",
-    "    state.store(within_buffers(state.nodes, state.fusion.stored, state.target_of))\n",
-    "    folds = [each for each in state.nodes if each.op is Ops.REDUCE_AXIS]\n"
-    "    folds = [fold for fold in folds if fold.src[0].op.is_alu and not fold.is_constant]\n"
-    "    more = {fold.src[0]: Reason.SHARED for fold in folds}\n"
-    "    stored = {**more, **state.fusion.stored}\n"
-    "    state.store(within_buffers(state.nodes, stored, state.target_of))\n",
+    '    ("schedule.buffers", lambda s: within_buffers(s.nodes, s.fusion.stored, s.target_of)),\n',
+    "    (\n"
+    '        "schedule.buffers",\n'
+    "        lambda s: within_buffers(\n"
+    "            s.nodes,\n"
+    "            {\n"
+    "                fold.src[0]: Reason.SHARED\n"
+    "                for fold in s.nodes\n"
+    "                if fold.op is Ops.REDUCE_AXIS\n"
+    "                and fold.src[0].op.is_alu\n"
+    "                and not fold.is_constant\n"
+    "            }\n"
+    "            | s.fusion.stored,\n"
+    "            s.target_of,\n"
+    "        ),\n"
+    "    ),\n",
 )
 _NO_CONTIGUOUS = Mutant(
     "contiguous() forces no memory",

@@ -76,7 +76,7 @@ def update_on_host(tensor: Any, operation: Callable[[Any, Any], Any], other: Any
         return False
     is_whole = tensor._alias is None or tensor._alias[1] == 0
     if is_whole and _is_unread(tensor):
-        # Its update is one more step of what waits.
+        # The update waits with it, as one more step.
         return False
     # Other updates of all of a tensor can wait, and run with the next operation.
     given = _operand(other, tensor.dtype, _FEW_STEPS if is_whole else None)
