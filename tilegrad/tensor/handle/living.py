@@ -36,7 +36,8 @@ by_identity, forget = _young, _young.pop
 ends: weakref.WeakSet[UOp] = weakref.WeakSet()
 # Nodes of leaves that require a gradient, from before they took another value.
 older_leaves: weakref.WeakSet[UOp] = weakref.WeakSet()
-# The number of runs between a computed value and memory that has no graph, by the value.
+# The number of runs between a computed value and memory that has no graph, by the value. One that
+# requires a gradient counts as such memory, as its graph lives as long as itself.
 generations: weakref.WeakKeyDictionary[UOp, int] = weakref.WeakKeyDictionary()
 
 

@@ -428,7 +428,8 @@ def _has_node(call: Call, node: UOp) -> None:
             attach(tensor, node)
     if call.value is not None:
         remember(node, call.value.node(call.moves))
-        generations[node] = call.generation
+        if not call.requires_grad:
+            generations[node] = call.generation
     call.node = node
     _adopt(call, node)
 

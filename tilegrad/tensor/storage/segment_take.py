@@ -201,7 +201,8 @@ def _take(writer: FlatCode, outcome: Outcome, *, is_shared: bool) -> None:
         value = "value"
     add(f"{call}.value = {value}; {call}.moves = moves; {call}.generation = generation")
     add(f"if {call}.node is not None:")
-    add(f"    remember({call}.node, {value}.node(moves)); generations[{call}.node] = generation")
+    add(f"    remember({call}.node, {value}.node(moves))")
+    add(f"    if not {call}.requires_grad: generations[{call}.node] = generation")
     add("if is_its:")
     add(f"    if {call}.handle in waiting:")
     add(f"        waiting.discard({call}.handle); done.append({call}.handle)")
@@ -267,7 +268,8 @@ def take(
         call.value, call.moves, call.generation = value, moves, generation
         if call.node is not None:
             engine.remember(call.node, value.node(moves))
-            generations[call.node] = generation
+            if not call.requires_grad:
+                generations[call.node] = generation
         if is_its:
             if call.handle in waiting:
                 waiting.discard(call.handle)
