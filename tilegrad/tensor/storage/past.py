@@ -249,23 +249,21 @@ class Past:
         return any(call.node is not None and id(call.node) in wanted for call in calls)
 
 
-# By leaf of runs that is a graph, what `_names_below` gives.
-_names: weakref.WeakKeyDictionary[UOp, list[weakref.ref[Any]]] = weakref.WeakKeyDictionary()
+# By reference to a leaf of runs that is a graph, what `_names_below` gives: a dictionary of weak keys
+# without the frames, as nearly every read looks here.
+_names: dict[weakref.ref[UOp], list[weakref.ref[Any]]] = {}
 
 
 def _names_below(leaf: UOp) -> list[weakref.ref[Any]]:
     """For a leaf of a run that is a graph, the nodes below that its gradients go through or to, as
     a tensor may be any of them, and the graph itself may die before they do.
     """
-    known = _names.get(leaf)
-    if known is not None:
-        return known
     nodes = [leaf]
     # The list grows while it is walked.
     for node in nodes if not is_stored(leaf) else ():
         if node.op not in NO_DERIVATIVE and (node.dtype.is_float or node.op is Ops.LOOP):
             nodes += [source for source in node.src if source not in nodes]
-    found = _names[leaf] = [*map(weakref.ref, nodes[1:])]
+    found = _names[weakref.ref(leaf, _names.pop)] = [*map(weakref.ref, nodes[1:])]
     return found
 
 
@@ -290,7 +288,8 @@ def note_run(
     run.names = names = {}
     for number, leaf in enumerate(leaves):
         if leaf.__class__ is UOp and leaf.src:
-            names[number] = _names_below(leaf)
+            below = _names.get(ref(leaf))
+            names[number] = _names_below(leaf) if below is None else below
     run.bases, run.links = [], []
     depth = 1
     for base in bases:
