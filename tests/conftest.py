@@ -157,7 +157,7 @@ def _calls_wait_anew() -> None:
 
     pool = waiting.this_thread.pool
     pool.end()
-    pool.was_of_use()
+    pool.count_hit()
     pool.trains = True
     # Threads that earlier tests left do nothing any more.
     threads._older_threads.update(threading.enumerate())

@@ -29,7 +29,7 @@ def templates(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -
 
 def run(seed: int, mode: int) -> Program:
     this_thread.pool.end()
-    this_thread.pool.was_of_use()
+    this_thread.pool.count_hit()
     with Context(SEGMENTS=mode):
         return Program(seed).run()
 

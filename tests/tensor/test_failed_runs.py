@@ -24,7 +24,7 @@ RATE = 0.25
 def _waiting() -> Iterator[None]:
     """Let calls wait whatever the tests before did, and be found by no code that was written."""
     this_thread.pool.end()
-    this_thread.pool.was_of_use()
+    this_thread.pool.count_hit()
     with Context(TEMPLATES=1, SEGMENTS=1, VERIFY=0):
         yield
 

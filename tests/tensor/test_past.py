@@ -116,7 +116,7 @@ def test_a_long_loop_keeps_the_runs_of_its_last_steps_only() -> None:
     x, y = Tensor([0.5, 2.0]).realize(), Tensor([1.0, 1.0]).realize()
     counts = []
     this_thread.pool.end()
-    this_thread.pool.was_of_use()
+    this_thread.pool.count_hit()
     with Context(TEMPLATES=1, SEGMENTS=1):
         for step in range(400):
             y = y * x

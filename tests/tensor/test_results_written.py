@@ -21,7 +21,7 @@ _random = np.random.default_rng(3)
 
 @pytest.fixture(autouse=True)
 def calls_wait() -> Iterator[None]:
-    waiting.this_thread.pool.was_of_use()
+    waiting.this_thread.pool.count_hit()
     with Context(TEMPLATES=1, SEGMENTS=1, SIZES=1):
         yield
 

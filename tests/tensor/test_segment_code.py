@@ -21,7 +21,7 @@ Arrays = tuple[np.ndarray, ...]
 @pytest.fixture(autouse=True)
 def fresh() -> Iterator[None]:
     this_thread.pool.end()
-    this_thread.pool.was_of_use()
+    this_thread.pool.count_hit()
     with Context(TEMPLATES=1, SEGMENTS=1):
         yield
 

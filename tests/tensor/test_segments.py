@@ -41,7 +41,7 @@ def calls_wait(written: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         monkeypatch.setattr(segments, "_OFTEN", 1)
         monkeypatch.setattr(ready, "_OFTEN", 1)
     this_thread.pool.end()
-    this_thread.pool.was_of_use()
+    this_thread.pool.count_hit()
     with Context(TEMPLATES=1, SEGMENTS=1):
         yield
 
@@ -60,7 +60,7 @@ def of_use(step: Callable[[], object]) -> bool:
         step()
     found: list[bool] = []
     with pytest.MonkeyPatch.context() as patch:
-        for name, is_of_use in (("was_of_use", True), ("in_vain", False)):
+        for name, is_of_use in (("count_hit", True), ("count_miss", False)):
             real = getattr(Pool, name)
             patch.setattr(
                 Pool, name, lambda pool, of=is_of_use, real=real: found.append(of) or real(pool)

@@ -471,7 +471,7 @@ class Game:
 
 def play(seed: int, mode: int, steps: int = 14) -> None:
     this_thread.pool.end()
-    this_thread.pool.was_of_use()
+    this_thread.pool.count_hit()
     with Context(SEGMENTS=mode):
         Game(seed).run(steps)
 

@@ -92,7 +92,7 @@ def _steps(carry: Carry, *, is_read_first: bool) -> tuple[list[int], float, floa
 @pytest.mark.parametrize("is_read_first", [False, True], ids=["carried first", "read first"])
 @pytest.mark.parametrize("name", _CARRIES)
 def test_a_step_holds_nothing_of_the_one_before(name: str, is_read_first: bool) -> None:
-    this_thread.pool.was_of_use()
+    this_thread.pool.count_hit()
     with Context(TEMPLATES=1, SEGMENTS=1):
         counts, value, expected = _steps(_CARRIES[name], is_read_first=is_read_first)
     # Some leave a few objects each eight or sixty-four runs, until these are looked through.
@@ -146,7 +146,7 @@ def test_states_of_layers_hold_nothing(layer: str) -> None:
     random, is_layer = np.random.default_rng(3), layer in ("LSTM", "GRU")
     state: Any = None
     counts = []
-    this_thread.pool.was_of_use()
+    this_thread.pool.count_hit()
     with Context(TEMPLATES=1, SEGMENTS=1):
         for step in range(_SETTLED + _STEPS):
             drawn = random.normal(size=(3, 2, 4) if is_layer else (2, 4)).astype(np.float32)

@@ -151,7 +151,7 @@ def test_integers_wrap(dtype: str) -> None:
 
 def test_elements_that_are_known_take_no_run() -> None:
     """A thousand writes and reads of elements plan nothing more than ten did."""
-    waiting.this_thread.pool.was_of_use()
+    waiting.this_thread.pool.count_hit()
     with Context(TEMPLATES=1, SEGMENTS=1):
         x = torch.zeros(4, 4)
         for i in range(10):

@@ -108,9 +108,9 @@ def test_each_epoch_runs_the_known_step(
     batches: Callable[[Any, Any], Batches], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     vain: list[int] = []
-    count = waiting.Pool.in_vain
-    monkeypatch.setattr(waiting.Pool, "in_vain", lambda pool: vain.append(0) or count(pool))
-    waiting.this_thread.pool.was_of_use()
+    count = waiting.Pool.count_miss
+    monkeypatch.setattr(waiting.Pool, "count_miss", lambda pool: vain.append(0) or count(pool))
+    waiting.this_thread.pool.count_hit()
     x, y = torch.tensor(X), torch.tensor(Y)
     weight = torch.zeros(COLUMNS, 1, requires_grad=True)
     optimizer = torch.optim.SGD([weight], lr=RATE)

@@ -107,7 +107,7 @@ def test_a_window_over_a_text_has_one_plan_for_all_lengths() -> None:
 
 def test_steps_of_a_text_make_no_nodes(monkeypatch: pytest.MonkeyPatch) -> None:
     """After a first text, another one of new lengths makes nodes for its first steps at most."""
-    waiting.this_thread.pool.was_of_use()
+    waiting.this_thread.pool.count_hit()
     with Context(TEMPLATES=1, SEGMENTS=1):
         _with_positions(20, is_read=True)
         _with_positions(20, is_read=True)

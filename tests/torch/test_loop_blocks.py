@@ -27,7 +27,7 @@ HIDDEN, INPUTS, BATCH = 6, 5, 3
 def no_lengths() -> Iterator[None]:
     """No loop came before, as in another test, nor calls in vain, which would wait no more."""
     this_thread.pool.end()
-    this_thread.pool.was_of_use()
+    this_thread.pool.count_hit()
     for table in (block_runs._lengths, gradients._known, gradients._long):
         table.clear()
     yield

@@ -50,7 +50,7 @@ KINDS = ("float32", "float64", "int64", "uint8", "bool")
 
 @pytest.fixture(autouse=True)
 def calls_wait() -> Iterator[None]:
-    waiting.this_thread.pool.was_of_use()
+    waiting.this_thread.pool.count_hit()
     with Context(TEMPLATES=1, SEGMENTS=1, SIZES=1):
         yield
 

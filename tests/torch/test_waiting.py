@@ -49,7 +49,7 @@ class _Asked:
 @pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch) -> Iterator[_Asked]:
     # What other tests left must not let calls pause, and under TEMPLATES=2 none waits.
-    waiting.this_thread.pool.was_of_use()
+    waiting.this_thread.pool.count_hit()
     with Context(TEMPLATES=1, SEGMENTS=1):
         yield _Asked(monkeypatch)
 
@@ -142,7 +142,7 @@ def test_gradients_of_equal_steps_are_those_of_pytorch(name: str) -> None:
     method = _METHODS[name]
     names = {**method.__globals__, "torch": theirs, "F": theirs.nn.functional}
     first = _gradients(theirs, FunctionType(method.__code__, names), _layers_of(theirs, layers))
-    waiting.this_thread.pool.was_of_use()
+    waiting.this_thread.pool.count_hit()
     for _ in range(5):
         for name_of, value in _gradients(torch, method, layers).items():
             expected = first[name_of]

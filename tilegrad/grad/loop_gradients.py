@@ -280,17 +280,17 @@ def loop_tangents(
     moved: list[Pair] = []
     for number, source in enumerate(loop.src):
         is_carry, leaf, tangent = number in body.carries, body.own.get(number), given[number]
-        beside = carries if is_carry else stacks if number in body.stacks else shared
+        group = carries if is_carry else stacks if number in body.stacks else shared
         if is_carry and leaf is None:
             leaf = body.stand_in(source.dtype, source.shape)
         if leaf is not None:
-            beside.append((leaf, source))
+            group.append((leaf, source))
         if number in differentiable or (tangent is not None and leaf is not None and not is_carry):
             change = body.stand_in(source.dtype, body.source_shape(number))
             if number in body.own:
                 changes[body.own[number]] = change
             first = _zeros(values[number]) if tangent is None else tangent
-            (moved if is_carry else beside).append((change, first))
+            (moved if is_carry else group).append((change, first))
     tangents = pushforward(values, changes)
     made = list(values[: body.arg.carries])
     number_of: dict[int, int] = {}

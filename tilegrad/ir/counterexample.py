@@ -123,7 +123,7 @@ def _sample(
 
 
 class _Expressions:
-    """Integer expressions as a function of their `variables`, and of those of others `beside`."""
+    """Integer expressions as a function of their `variables`, and of those of `others`."""
 
     def __init__(self, function: Callable[..., Any], variables: Sequence[UOp]):
         self._function, self.variables = function, variables
@@ -135,9 +135,9 @@ class _Expressions:
         self._test = _compiled(tests, _names(variables)) if tests else None
 
     @staticmethod
-    def of(expressions: Sequence[UOp], beside: Iterable[UOp] = ()) -> _Expressions | None:
+    def of(expressions: Sequence[UOp], others: Iterable[UOp] = ()) -> _Expressions | None:
         """None if they are more than integer arithmetic, or no plain text says it."""
-        variables = _variables([*expressions, *beside])
+        variables = _variables([*expressions, *others])
         function = None if variables is None else _compiled(expressions, _names(variables))
         if variables is None or function is None:
             return None

@@ -222,7 +222,7 @@ def _racing(nodes: Iterable[UOp]) -> dict[AddressSpace, tuple[Axis, ...]]:
     }
 
 
-def _check_lanes(nodes: Iterable[UOp], beside: Mapping[AddressSpace, tuple[Axis, ...]]) -> None:
+def _check_lanes(nodes: Iterable[UOp], lanes_of: Mapping[AddressSpace, tuple[Axis, ...]]) -> None:
     """Lanes store different values at different positions, and reduce loops are closed."""
     # Bit i of a node's number: its value may differ along axis i.
     axes: list[UOp] = []
@@ -239,7 +239,7 @@ def _check_lanes(nodes: Iterable[UOp], beside: Mapping[AddressSpace, tuple[Axis,
         elif op is Ops.STORE or op is Ops.COPY_ASYNC:
             for source in node.src[2:]:
                 bits |= varies[source]
-            _check_store(node, bits, axes, beside)
+            _check_store(node, bits, axes, lanes_of)
         else:
             for source in node.src:
                 bits |= varies[source]
@@ -263,10 +263,10 @@ def _space_of(node: UOp) -> AddressSpace | None:
 
 
 def _check_store(
-    store: UOp, bits: int, axes: Sequence[UOp], beside: Mapping[AddressSpace, tuple[Axis, ...]]
+    store: UOp, bits: int, axes: Sequence[UOp], lanes_of: Mapping[AddressSpace, tuple[Axis, ...]]
 ) -> None:
     pointer, index = store.src[:2]
-    others = beside[_space_of(pointer) or AddressSpace.GLOBAL]
+    others = lanes_of[_space_of(pointer) or AddressSpace.GLOBAL]
     if store.arg is None and not bits:
         return
     memory = memory_of(pointer)

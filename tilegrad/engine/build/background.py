@@ -72,8 +72,8 @@ class BackgroundThread:
     """A thread that calls the functions it is given, in order, under this thread's switches, until
     the block ends.
 
-    with BackgroundThread() as beside:
-        binary = beside.begin(partial(compiler, source))
+    with BackgroundThread() as background:
+        binary = background.begin(partial(compiler, source))
         ...
         binary()
     """

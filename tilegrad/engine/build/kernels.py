@@ -99,7 +99,7 @@ def _make_here(
     """
     has_help = len(jobs) > 1 and count_of_helpers() > 0
     waiting: list[tuple[str, Callable[[], CompiledKernel]]] = []
-    with BackgroundThread() as beside:
+    with BackgroundThread() as background:
         for key, (ast, backend) in jobs.items():
             with _located(origin_of, key), section("compile", ast) as entry:
                 if entry is not None:
@@ -107,7 +107,7 @@ def _make_here(
                 if has_help and backend.compiles_unlocked:
                     rendered = render_ast(ast, backend, key, is_short=is_short)
                     counters.compiles += 1
-                    waiting.append((key, beside.begin(partial(_finished, rendered, backend))))
+                    waiting.append((key, background.begin(partial(_finished, rendered, backend))))
                 else:
                     made = make_kernel(ast, backend, key, is_short=is_short)
                     found[key] = store_kernel(made)

@@ -293,11 +293,11 @@ def _begin(helpers: Helpers | None, is_short: bool, ast: UOp, device: str) -> No
 def _prepared(devices: Iterable[str]) -> Iterator[None]:
     """Prepare `devices` for their first launch while the kernels are made."""
     works = [Device[name].runtime.preparation() for name in devices if name != "HOST"]
-    with BackgroundThread() as beside:
+    with BackgroundThread() as background:
         for work in works:
             if work is not None and count_of_helpers():
                 # A failure here comes again at the launch, and is reported there.
-                beside.begin(work)
+                background.begin(work)
         yield
 
 

@@ -100,7 +100,7 @@ class Others:
         """
         return ()
 
-    def beside(self) -> Iterable[UOp]:
+    def asked_soon(self) -> Iterable[UOp]:
         """Nodes that will be asked for soon; the run stores the values that they share with it."""
         return ()
 
@@ -391,13 +391,13 @@ def _needed_later(request: Request, others: Others) -> tuple[int, ...]:
     nodes = request.nodes
     if len(nodes) < _SMALL:
         return ()
-    beside = [node for node in others.beside() if node not in _known]
-    if not beside:
+    soon = [node for node in others.asked_soon() if node not in _known]
+    if not soon:
         return ()
     numbers = request.numbers
     used = {
         numbers[source]
-        for node in toposort(beside, stop=lambda node: node in numbers or node in _known)
+        for node in toposort(soon, stop=lambda node: node in numbers or node in _known)
         if node not in numbers
         for source in node.src
         if source in numbers

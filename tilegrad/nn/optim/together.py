@@ -180,10 +180,10 @@ def _recorded_update(optimizer: Any, index: int, operands: Sequence[Any]) -> _Up
         tensor, gradient = stand_ins[:2]
         wide = sum_dtype(tensor.dtype)
         gradient = gradient.detach().cast(wide)
-        beside = _beside(optimizer, index, by_identity)
-        if beside._option(0, "maximize"):
+        one = _of_one(optimizer, index, by_identity)
+        if one._option(0, "maximize"):
             gradient = -gradient
-        new, _ = beside._update(0, tensor.detach().cast(wide), gradient)
+        new, _ = one._update(0, tensor.detach().cast(wide), gradient)
         new = new.cast(tensor.dtype)
         written = [(at, one) for at, one, before in states if one.uop is not before]
         stored = {one.uop: _stored(one, one.uop) for _, one in written}
@@ -247,7 +247,7 @@ def _stored(tensor: Any, node: UOp) -> UOp:
     return UOp(Ops.CONTIGUOUS, node.dtype, (value,), canonical(tensor.device))
 
 
-def _beside(optimizer: Any, index: int, stand_ins: dict[int, Any]) -> Any:
+def _of_one(optimizer: Any, index: int, stand_ins: dict[int, Any]) -> Any:
     """The optimizer as if it had one parameter, with stand-ins of all tensors."""
     made: Any = copy.copy(optimizer)
     group = optimizer._group_of[index]

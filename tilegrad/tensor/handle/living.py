@@ -20,9 +20,28 @@ from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp
 
 __all__ = [
-    "Handle", "Owner", "Some", "by_identity", "ends", "enter", "forget", "generations", "grown_up",
-    "hold", "hold_also", "holders_of", "leave", "live", "older_leaves", "owners", "pools",
-    "with_gradient", "with_nodes", "with_nodes_made", "with_variables", "young",
+    "Handle",
+    "Owner",
+    "Some",
+    "by_identity",
+    "ends",
+    "enter",
+    "forget",
+    "generations",
+    "hold",
+    "hold_also",
+    "holders_of",
+    "leave",
+    "live",
+    "older_leaves",
+    "owners",
+    "pools",
+    "promote",
+    "with_gradient",
+    "with_nodes",
+    "with_nodes_made",
+    "with_variables",
+    "young",
 ]  # fmt: skip
 
 # Tensors by identity: a tensor compares element by element, so it is no key itself.
@@ -195,7 +214,7 @@ def leave(tensor: Any, node: UOp) -> None:
             node.holders = None
 
 
-def grown_up(tensor: Any, node: UOp) -> None:
+def promote(tensor: Any, node: UOp) -> None:
     """Say that `node`, the graph of `tensor`, is in the index of users: it is young no more."""
     number = id(tensor)
     # First, so that at no moment it is in neither.

@@ -276,7 +276,7 @@ class Pool:
         self.is_full = False
         return True
 
-    def in_vain(self) -> None:
+    def count_miss(self) -> None:
         """Count a read for which nodes had to be made."""
         self.count = 0
         self.runs += 1
@@ -291,7 +291,7 @@ class Pool:
         """Note that calls made from now on are newer than a run."""
         self.since, self.after = self.after, next_serial()
 
-    def was_of_use(self) -> None:
+    def count_hit(self) -> None:
         """Count a read that found its run by the calls."""
         self.runs += 1
         self.patience, self.next_pause = _PATIENCE, _PAUSE

@@ -24,10 +24,10 @@ from tilegrad.tensor.handle.living import (
     Owner,
     ends,
     generations,
-    grown_up,
     holders_of,
     live,
     owners,
+    promote,
     with_gradient,
     with_variables,
     young,
@@ -294,7 +294,7 @@ class _Others(engine.Others):
             node = tensor.uop
             if node not in request and id(tensor) not in but:
                 engine.index(node)
-                grown_up(tensor, node)
+                promote(tensor, node)
 
     def standing_on(self, memory: Collection[UOp], request: Request) -> Iterable[UOp]:
         self.request = request
@@ -318,7 +318,7 @@ class _Others(engine.Others):
             needed.append(node)
         return needed
 
-    def beside(self) -> Iterable[UOp]:
+    def asked_soon(self) -> Iterable[UOp]:
         """The gradients that wait to be computed: a loss that is looked at before shares its
         graph.
         """

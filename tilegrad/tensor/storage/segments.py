@@ -215,18 +215,18 @@ def _run_for(alive: list[Call], tensor: Any, call: Call, compute: Compute) -> No
     if call not in alive:
         pool.expand()
         compute([tensor])
-        pool.in_vain()
+        pool.count_miss()
         return
     if tensor._at_once:
         if pool.indices:
             settle_indices(pool)
         alive = without_indices(alive, call)
     if _run_written(alive, tensor, call):
-        pool.was_of_use()
+        pool.count_hit()
         return
     found = WaitingCalls(alive, call)
     if _run_known(found, tensor, call) or _run_sized(found, tensor, call):
-        pool.was_of_use()
+        pool.count_hit()
         return
     concerned = _concerned.get(found.key)
     if concerned is None:
@@ -234,11 +234,11 @@ def _run_for(alive: list[Call], tensor: Any, call: Call, compute: Compute) -> No
     if len(concerned) < len(alive):
         alive_here = [alive[number] for number in concerned]
         if _run_written(alive_here, tensor, call):
-            pool.was_of_use()
+            pool.count_hit()
             return
         found = WaitingCalls(alive_here, call)
         if _run_known(found, tensor, call) or _run_sized(found, tensor, call):
-            pool.was_of_use()
+            pool.count_hit()
             return
     tries = _tries.get(found.key) or 0
     is_for_host = tries < _FEW_RUNS or tries >= _FEW_RUNS + _MOST_FAILURES
@@ -246,7 +246,7 @@ def _run_for(alive: list[Call], tensor: Any, call: Call, compute: Compute) -> No
         found.note_states()
         if tries < _FEW_RUNS:
             _tries.put(found.key, tries + 1)
-        pool.was_of_use()
+        pool.count_hit()
         return
     _tries.put(found.key, tries + 1)
     if _compute_blocks(found, tensor):
@@ -270,7 +270,7 @@ def _run_for(alive: list[Call], tensor: Any, call: Call, compute: Compute) -> No
         else:
             if segment is not None:
                 _note(found.key, segment)
-    pool.in_vain()
+    pool.count_miss()
 
 
 def _compute_blocks(found: WaitingCalls, tensor: Any) -> bool:

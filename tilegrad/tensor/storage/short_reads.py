@@ -28,9 +28,9 @@ from tilegrad.tensor.handle.core import device_of
 from tilegrad.tensor.handle.living import (
     Owner,
     by_identity,
-    grown_up,
     holders_of,
     owners,
+    promote,
     with_gradient,
     with_nodes_made,
     with_variables,
@@ -120,7 +120,7 @@ def _is_alone(match: Matched, short: ShortRun) -> bool:
         node = tensor._node if tensor._call is None else tensor.uop
         if node not in members:
             engine.index(node)
-            grown_up(tensor, node)
+            promote(tensor, node)
     return not any(map(_users, compress(nodes, short.inside)))
 
 
