@@ -249,8 +249,8 @@ class Past:
         return any(call.node is not None and id(call.node) in wanted for call in calls)
 
 
-# By reference to a leaf of runs that is a graph, what `_names_below` gives. A dictionary of weak keys
-# has frames of its own, and nearly every read looks here.
+# By reference to a leaf of runs that is a graph, the result of `_names_below`. A dictionary of weak
+# keys has frames of its own, and nearly every read looks here.
 _names: dict[weakref.ref[UOp], list[weakref.ref[Any]]] = {}
 
 
