@@ -99,6 +99,11 @@ _MOST_FAILURES, _MOST_SIZES = 4, 8
 _concerned: Recent[tuple[int, ...], tuple[int, ...]] = Recent(
     lambda: min(config.KEEP_KERNELS, 1024)
 )
+# By the numbers of the asked call and of all that wait, the results that a run of written code
+# concerned. Other calls with these numbers fit no code, or leave a result to its own read.
+_last_concerned: Recent[tuple[int, ...], tuple[int, ...]] = Recent(
+    lambda: min(config.KEEP_KERNELS, 1024)
+)
 # By structure, how often the host ran it, and from `_FEW_RUNS` on, how often it had no segment: a
 # structure that comes often has one, unless its leaves are others each time.
 _tries: Recent[tuple[int, ...], int] = Recent(lambda: min(config.KEEP_KERNELS, 1024))
@@ -224,6 +229,10 @@ def _run_for(alive: list[Call], tensor: Any, call: Call, compute: Compute) -> No
     if _run_written(alive, tensor, call):
         pool.count_hit()
         return
+    numbers = (call.number, *[each.number for each in alive])
+    if _run_concerned(alive, _last_concerned.get(numbers), tensor, call):
+        pool.count_hit()
+        return
     found = WaitingCalls(alive, call)
     if _run_known(found, tensor, call) or _run_sized(found, tensor, call):
         pool.count_hit()
@@ -232,11 +241,11 @@ def _run_for(alive: list[Call], tensor: Any, call: Call, compute: Compute) -> No
     if concerned is None:
         concerned = _concerned.put(found.key, found.concerned(call))
     if len(concerned) < len(alive):
-        alive_here = [alive[number] for number in concerned]
-        if _run_written(alive_here, tensor, call):
+        if _run_concerned(alive, concerned, tensor, call):
+            _last_concerned.put(numbers, concerned)
             pool.count_hit()
             return
-        found = WaitingCalls(alive_here, call)
+        found = WaitingCalls([alive[number] for number in concerned], call)
         if _run_known(found, tensor, call) or _run_sized(found, tensor, call):
             pool.count_hit()
             return
@@ -306,6 +315,15 @@ def _run_written(alive: list[Call], tensor: Any, asked: Call) -> bool:
             if found:
                 return _run_segment(segment, *found, tensor, asked)
     return False
+
+
+def _run_concerned(
+    alive: list[Call], concerned: tuple[int, ...] | None, tensor: Any, asked: Call
+) -> bool:
+    """As `_run_written`, of those results alone that a run concerns, if that is known."""
+    if concerned is None:
+        return False
+    return _run_written([alive[number] for number in concerned], tensor, asked)
 
 
 def _write(
