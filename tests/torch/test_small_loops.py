@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import tilegrad.torch as torch
+import tilegrad.torch.nn.functional as F
 from tests.engine.test_price import calls_of, in_a_process
 from tilegrad import Context, GlobalCounters, Tensor
 from tilegrad.base.errors import IndexBoundsError, TilegradError
@@ -248,6 +249,15 @@ def element_updated() -> int:
     return calls_of(step)
 
 
+def resized() -> int:
+    x = torch.tensor(_A).reshape(1, 1, 6, 8)
+
+    def step() -> None:
+        F.interpolate(x, size=(24, 40), mode="bilinear").sum().item()
+
+    return calls_of(step)
+
+
 def unread_result_updated() -> int:
     x = torch.tensor(_A) @ torch.tensor(_A).T
 
@@ -284,6 +294,7 @@ def corrected_by_a_power() -> int:
         (drawn, 125),  # 235
         (element_of_a_result, 100),  # 113
         (element_updated, 140),  # 176
+        (resized, 100),  # 900
         (unread_result_updated, 310),  # 349
         (corrected_by_a_power, 105),  # 170
     ],

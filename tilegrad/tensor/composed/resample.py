@@ -20,6 +20,7 @@ from tilegrad.base.errors import (
     UnsupportedError,
 )
 from tilegrad.base.origin import composed
+from tilegrad.tensor.calls.number_tables import number_table
 from tilegrad.tensor.calls.templates import templated
 from tilegrad.tensor.composed.rearrange import Rearranging
 from tilegrad.tensor.composed.resampling_filters import (
@@ -212,11 +213,11 @@ class Resampling(Rearranging):
     def _axis_values(self, axis: int, values: Sequence[float]) -> Self:
         """Numbers that lie along an axis of this tensor."""
         shape = [-1 if number == axis else 1 for number in range(self.ndim)]
-        return type(self)(values, device=self.device, dtype=self.dtype).reshape(shape)
+        return number_table(self, values, self.dtype).reshape(shape)
 
     def _elements_at(self, axis: int, at: Sequence[int]) -> Self:
         """The elements at positions of an axis; for -1 zero, as 0 times infinity would be NaN."""
-        indices = type(self)([max(each, 0) for each in at], device=self.device, dtype=dtypes.int32)
+        indices = number_table(self, [max(each, 0) for each in at], dtypes.int32)
         found = self.index_select(axis, indices)
         return (
             found if min(at, default=0) >= 0 else (self._axis_values(axis, at) >= 0).where(found, 0)
