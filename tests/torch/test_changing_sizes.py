@@ -13,6 +13,7 @@ import pytest
 
 import tilegrad.torch as torch
 from tests.engine.test_price import in_a_process
+from tests.fresh import forget
 from tests.torch.nodes_made import noted_expansions
 from tilegrad import Context
 from tilegrad.base.trace import counters
@@ -291,6 +292,23 @@ def trained_on_graphs() -> list[int]:
 def test_training_on_graphs_of_every_size() -> None:
     nodes_before, kernels_before, nodes, kernels = in_a_process(trained_on_graphs)
     assert (nodes, kernels) == (nodes_before, kernels_before)
+
+
+@pytest.mark.parametrize("kernel", [(1, 2), (2, 1), (3, 2)])
+def test_convolutions_of_images_and_channels_of_any_number(kernel: tuple[int, int]) -> None:
+    """By kernels in their best shape, which the first runs of a program do not wait for."""
+    forget()
+    high, wide = kernel
+    with Context(SHORT=0):
+        for batch, channels, out, size in [(2, 4, 3, 32), (2, 16, 16, 32), (4, 32, 16, 28),
+                                           (4, 3, 8, 25), (3, 5, 7, 21)]:  # fmt: skip
+            x = _random.normal(size=(batch, channels, size, size))
+            weight = _random.normal(size=(out, channels, high, wide))
+            padded = np.pad(x, ((0, 0), (0, 0), (high - 1,) * 2, (wide - 1,) * 2))
+            windows = np.lib.stride_tricks.sliding_window_view(padded, kernel, (2, 3))
+            expected = np.einsum("bcijhw,ochw->boij", windows, weight)
+            found = F.conv2d(tensor(x), tensor(weight), padding=(high - 1, wide - 1))
+            np.testing.assert_allclose(found.numpy(), expected, rtol=1e-4, atol=1e-4)
 
 
 def test_a_size_that_another_one_has_by_chance() -> None:

@@ -77,9 +77,10 @@ def find_beside(
     no other lanes would read the copy.
     """
     assert reuse.overlapping is not None
-    if operand(ast, reuse.overlapping).op is not Ops.LOAD:
+    rows_extent = reuse.rows[0].extent
+    if operand(ast, reuse.overlapping).op is not Ops.LOAD or rows_extent.op is not Ops.CONST:
         return None
-    extent, most = reuse.rows[0].extent.arg, 0
+    extent, most = rows_extent.arg, 0
     for count in range(min(vectors, 2), 0, -1):
         # As many rows as leave registers for the elements, if these lie side by side.
         most = (target.registers + 1 - filter_window.count - count) // (count + 1)
