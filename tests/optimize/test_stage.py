@@ -465,3 +465,13 @@ def test_all_panels_of_a_loop_fit_the_second_cache() -> None:
     kernels = [item.ast for item in plans.plan(gradient).items if item.ast is not None]
     lists = [heuristic(ast, target) for ast in kernels]
     assert any(opt.op is OptOps.STAGE for opts in lists for opt in opts)
+
+
+def test_copies_of_unrolled_rows_fit_the_stack_together() -> None:
+    """Each of the rows has a copy of 48 elements."""
+    a, b = (Tensor(np.zeros(shape, np.float32)).realize() for shape in ((64, 48), (48, 32)))
+    target = replace(WIDE, scratch_bytes=4096)
+    staged = apply_opts(kernel_of(a @ b), [Opt(STAGE, 0, ReduceOperand(Side.LEFT))], target)
+    apply_opts(staged, [Opt(UPCAST, 0, 16)], target)
+    with pytest.raises(OptError, match="upcast: 6144 bytes of scratch, wide has 4096"):
+        apply_opts(staged, [Opt(UPCAST, 0, 32)], target)

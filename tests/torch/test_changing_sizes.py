@@ -311,6 +311,34 @@ def test_convolutions_of_images_and_channels_of_any_number(kernel: tuple[int, in
             np.testing.assert_allclose(found.numpy(), expected, rtol=1e-4, atol=1e-4)
 
 
+def test_filters_of_single_channels_are_trained_on_images_of_any_size() -> None:
+    """A plan for all sizes holds copies of its operands on the stack: no more than there is."""
+    forget()
+    shapes = [((3, 9, 8, 4), 16), ((17, 15, 33, 22), 8), ((2, 7, 19, 40), 5)]
+    with Context(SHORT=0):
+        for (batch, channels, high, wide), out in shapes:
+            x = _random.normal(size=(batch, channels, high, wide))
+            filters = _random.normal(size=(channels, 1, 3, 3))
+            weight = _random.normal(size=(out, channels, 1, 1))
+            padded = np.pad(x, ((0, 0), (0, 0), (1, 1), (1, 1)))
+            windows = np.lib.stride_tricks.sliding_window_view(padded, (3, 3), (2, 3))
+            found = np.einsum("bchwij,cij->bchw", windows, filters[:, 0])
+            kept = np.maximum(found, 0)
+            above = 2 * np.einsum("bchw,oc->bohw", kept, weight[:, :, 0, 0])
+            below = np.einsum("bohw,oc->bchw", above, weight[:, :, 0, 0]) * (found > 0)
+            first, second = (tensor(each).requires_grad_() for each in (filters, weight))
+            hidden = F.conv2d(tensor(x), first, padding=1, groups=channels).relu()
+            F.conv2d(hidden, second).square().sum().backward()
+            expected = np.einsum("bchw,bchwij->cij", below, windows)
+            assert_near(first.grad[:, 0], expected)
+            assert_near(second.grad[:, :, 0, 0], np.einsum("bohw,bchw->oc", above, kept))
+
+
+def assert_near(found: Any, expected: np.ndarray) -> None:
+    """Equal but for the rounding of sums of terms as large as the largest."""
+    assert np.abs(found.numpy() - expected).max() <= 1e-4 * np.abs(expected).max()
+
+
 def test_a_size_that_another_one_has_by_chance() -> None:
     """What a method does may depend on two sizes being equal: a vector or a matrix to solve for."""
     for length in (5, 6, 7, 8, 3, 4, 2, 9, 3):

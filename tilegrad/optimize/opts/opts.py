@@ -15,6 +15,7 @@ from tilegrad.base.trace import PassRecord, trace
 from tilegrad.ir.exact_products import exact_products
 from tilegrad.ir.op import Axis, Ops
 from tilegrad.ir.queries import (
+    bytes_of,
     loop_ranks,
     memory_of,
     next_number,
@@ -48,6 +49,8 @@ __all__ = ["apply_opt", "apply_opts", "start"]
 
 # Axes whose iterations each have a copy of the shared memory inside of them.
 _PER_BLOCK = (Axis.LOCAL, Axis.UPCAST)
+# Axes whose iterations each have a copy of the scratch memory inside of them.
+_UNROLLED = (Axis.UPCAST, Axis.UNROLL)
 
 
 def start(ast: UOp, target: Target) -> UOp:
@@ -99,6 +102,8 @@ def apply_opt(ast: UOp, opt: Opt, target: Target) -> UOp:
     moved = _MOVES[opt.op](ast, opt, target)
     if target.has_locals:
         _check_block(moved, opt, target)
+    else:
+        _check_scratch(moved, opt, target)
     info = moved.arg
     moved = moved.replace(arg=type(info)(info.name, info.order, (*info.opts, opt)))
     _check_running(moved, opt)
@@ -143,6 +148,19 @@ def _check_block(ast: UOp, opt: Opt, target: Target) -> None:
         raise OptError(
             f"{opt.op.value}: {nbytes} bytes of shared memory, {target.name} has "
             f"{target.block_bytes}",
+            opt=opt,
+        )
+
+
+def _check_scratch(ast: UOp, opt: Opt, target: Target) -> None:
+    """The stack of a thread must hold its scratch memory: each unrolled iteration has its own."""
+    nbytes = 0
+    for node in nodes_of(ast, Ops.DEFINE_LOCAL):
+        copies = prod(loop.vmax + 1 for loop in node.src if loop.axis in _UNROLLED)
+        nbytes += bytes_of(node) * int(copies)
+    if nbytes > target.scratch_bytes:
+        raise OptError(
+            f"{opt.op.value}: {nbytes} bytes of scratch, {target.name} has {target.scratch_bytes}",
             opt=opt,
         )
 
