@@ -225,3 +225,16 @@ def test_a_gradient_that_needs_a_tensor_between_two_writes_that_wait() -> None:
     close(weight.grad, (1 - np.tanh(array * values) ** 2) * values, atol=1e-4)
     close(x, values * 2, atol=1e-4)
     close(turned, values.T * 2, atol=1e-4)
+
+
+@pytest.mark.parametrize("second", [np.s_[::2, 0:1:2], np.s_[0:1, 0:1], np.s_[1:, 1]])
+def test_a_copy_of_a_view_whose_base_is_gone_is_no_part_of_that(second: tuple[slice, ...]) -> None:
+    array = np.arange(8.0, dtype=np.float32).reshape(2, 2, 2)
+    view, expected = Tensor(array.copy())[1], array[1].copy()
+    view[0:1, 0:1] = -1
+    expected[0:1, 0:1] = -1
+    turned, expected_turned = view.flip(0), expected[::-1].copy()
+    turned[second] = 9
+    expected_turned[second] = 9
+    close(view, expected)
+    close(turned, expected_turned)

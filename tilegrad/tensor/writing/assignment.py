@@ -261,7 +261,10 @@ class Assignment(Algebra):
             return False
         reference = owners.get(memory.base_of(root))
         owner = None if reference is None else reference()
-        return owner is None or owner._is_shared or same_storage(owner, self)
+        if owner is None:
+            # Of a part of it, other aliases of the tensor that is gone may be left.
+            return memory.is_whole(root) and memory.is_in_order(root)
+        return owner._is_shared or same_storage(owner, self)
 
     def _in_memory(self, write: Write) -> UOp:
         """Memory for a storage that has none: its value written there, or those of the aliases,
