@@ -213,7 +213,8 @@ class Resampling(Rearranging):
     def _axis_values(self, axis: int, values: Sequence[float]) -> Self:
         """Numbers that lie along an axis of this tensor."""
         shape = [-1 if number == axis else 1 for number in range(self.ndim)]
-        return number_table(self, values, self.dtype).reshape(shape)
+        table: Self = number_table(self, values, self.dtype)
+        return table.reshape(shape)
 
     def _elements_at(self, axis: int, at: Sequence[int]) -> Self:
         """The elements at positions of an axis; for -1 zero, as 0 times infinity would be NaN."""
