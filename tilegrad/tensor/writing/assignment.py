@@ -262,7 +262,7 @@ class Assignment(Algebra):
         reference = owners.get(memory.base_of(root))
         owner = None if reference is None else reference()
         if owner is None:
-            # Of a part of it, other aliases of the tensor that is gone may be left.
+            # Other aliases of the tensor that is gone may look at the rest of it.
             return memory.is_whole(root) and memory.is_in_order(root)
         return owner._is_shared or same_storage(owner, self)
 
