@@ -211,6 +211,9 @@ def _run(tensor: Any, call: Call, compute: Compute) -> None:
         except Exception as error:
             note_failure(error, [call, *WaitingCalls(alive or [call], call).roots(call)])
             raise
+        if call.value is None and tensor._call is call and not is_computed(call):
+            # A run of an equal segment gave the other results alone.
+            compute([tensor])
     call.pool.has_run()
 
 
