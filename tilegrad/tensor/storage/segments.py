@@ -212,7 +212,7 @@ def _run(tensor: Any, call: Call, compute: Compute) -> None:
             note_failure(error, [call, *WaitingCalls(alive or [call], call).roots(call)])
             raise
         if call.value is None and tensor._call is call and not is_computed(call):
-            # A run of an equal segment gave the other results alone.
+            # The nodes of a constant are stored by no run of calls.
             compute([tensor])
     call.pool.has_run()
 
