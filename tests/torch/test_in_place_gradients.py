@@ -383,3 +383,18 @@ def test_a_state_that_is_written_in_place_with_gradients_and_read_at_each_step()
             state.sum().backward()
     # ((s w + 1) w + 1) w + 1, by w: 3 s w^2 + 2 w + 1
     assert weight.grad.tolist() == [3 * 1 * 0.25 + 2 * 0.5 + 1, 3 * 2 * 9 + 2 * 3 + 1]
+
+
+def test_what_writes_nothing_leaves_values_and_gradients() -> None:
+    """Masks without a true element and indices without one, in a few steps."""
+    for _ in range(4):
+        w, value = torch.ones(2, 3).requires_grad_(), torch.ones(2).requires_grad_()
+        x, y, z = w * 2, w * 3, w * 1
+        x[torch.zeros(2, dtype=torch.bool)] = 5.0
+        y[torch.tensor([], dtype=torch.long)] = 7.0
+        z[torch.zeros(2, 3, dtype=torch.bool)] = value.sum()
+        total = x.sum() + y.sum() + z.sum()
+        total.backward()
+        assert total.item() == 36.0
+        assert w.grad.tolist() == [[6.0] * 3] * 2
+        assert value.grad.tolist() == [0.0, 0.0]

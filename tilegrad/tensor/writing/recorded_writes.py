@@ -44,9 +44,14 @@ def can_become_another(tensor: Any, value: Any) -> bool:
 
 def become_another(tensor: Any, made: Any) -> bool:
     """Let `tensor`, which `can_become_another` allows, be the result `made`, which has no other
-    holder; False, and nothing has happened, unless that is of its shape and dtype.
+    holder; False, and nothing has happened, unless that is another one of its shape and dtype.
     """
-    if made.shape != tensor.shape or made.dtype is not tensor.dtype or not made._requires_grad:
+    if (
+        made is tensor
+        or made.shape != tensor.shape
+        or made.dtype is not tensor.dtype
+        or not made._requires_grad
+    ):
         return False
     exchange(tensor, made)
     tensor._is_leaf = False
