@@ -332,23 +332,16 @@ class _Rule:
         if gradient.ndim == 0 and shape:
             gradient = gradient.expand(shape)
         if not same_shape(gradient.shape, shape):
-            if not _broadcasts(shape, gradient.shape):
+            try:
+                gradient = gradient.sum_to_size(shape)
+            except ShapeError:
                 raise ShapeError(
                     f"{self._name}: backward gave {show_shape(gradient.shape)} for argument "
                     f"{number} of shape {show_shape(shape)}",
                     rule="the gradient of an argument has its shape, or one that it broadcasts to",
                     line=here(),
-                )
-            gradient = gradient.sum_to_size(shape)
+                ) from None
         if gradient.dtype is dtype:
             return gradient
         node = cast_node(gradient.uop, dtype)
         return gradient._of(node, gradient.device, gradient._variables, gradient._requires_grad)
-
-
-def _broadcasts(shape: tuple[Any, ...], to: tuple[Any, ...]) -> bool:
-    """Whether a shape broadcasts to another one of as many dimensions or more."""
-    offset = len(to) - len(shape)
-    return offset >= 0 and all(
-        size == 1 or same_shape((size,), (wanted,)) for size, wanted in zip(shape, to[offset:])
-    )

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from tilegrad.base.dtype import DType
 from tilegrad.base.recent import Bounded
@@ -21,6 +21,8 @@ from tilegrad.tensor.storage.host_memory import pack
 
 __all__ = ["number_table", "number_tables"]
 
+T = TypeVar("T", bound=Any)
+
 # Tables with more elements are made at each call, and tables beyond this many forgotten.
 _MOST_ELEMENTS, _MOST_TABLES = 1 << 12, 256
 _recent: Bounded[tuple[Any, ...], UOp] = Bounded(_MOST_TABLES)
@@ -29,7 +31,7 @@ _alive: weakref.WeakValueDictionary[tuple[Any, ...], UOp] = weakref.WeakValueDic
 number_tables: weakref.WeakSet[UOp] = weakref.WeakSet()
 
 
-def number_table(like: Any, values: Sequence[float], dtype: DType) -> Any:
+def number_table(like: T, values: Sequence[float], dtype: DType) -> T:
     """The tensor of `values`, (number of values,), of the class and on the device of `like`. It
     must not be written to.
     """
@@ -42,8 +44,10 @@ def number_table(like: Any, values: Sequence[float], dtype: DType) -> Any:
         made = object.__new__(like.__class__)
         is_small = 0 < len(values) <= _MOST_ELEMENTS and can_upload(device)
         if not is_small or not upload_bytes(made, data, dtype, (len(values),), device):
-            return like.__class__([*values], device=device, dtype=dtype)
+            plain: T = like.__class__([*values], device=device, dtype=dtype)
+            return plain
         leaf = _alive.setdefault(key, made.uop)
         number_tables.add(leaf)
         _recent.put(key, leaf)
-    return like._of(leaf, device, NO_VARIABLES)
+    table: T = like._of(leaf, device, NO_VARIABLES)
+    return table

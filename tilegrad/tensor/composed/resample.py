@@ -213,13 +213,11 @@ class Resampling(Rearranging):
     def _axis_values(self, axis: int, values: Sequence[float]) -> Self:
         """Numbers that lie along an axis of this tensor."""
         shape = [-1 if number == axis else 1 for number in range(self.ndim)]
-        table: Self = number_table(self, values, self.dtype)
-        return table.reshape(shape)
+        return number_table(self, values, self.dtype).reshape(shape)
 
     def _elements_at(self, axis: int, at: Sequence[int]) -> Self:
         """The elements at positions of an axis; for -1 zero, as 0 times infinity would be NaN."""
-        indices = number_table(self, [max(each, 0) for each in at], dtypes.int32)
-        found = self.index_select(axis, indices)
+        found = self.index_select(axis, number_table(self, [max(x, 0) for x in at], dtypes.int32))
         return (
             found if min(at, default=0) >= 0 else (self._axis_values(axis, at) >= 0).where(found, 0)
         )

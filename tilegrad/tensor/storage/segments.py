@@ -101,9 +101,7 @@ _concerned: Recent[tuple[int, ...], tuple[int, ...]] = Recent(
 )
 # By the numbers of the asked call and of all that wait, the results that a run of written code
 # concerned. Other calls with these numbers fit no code, or leave a result to its own read.
-_last_concerned: Recent[tuple[int, ...], tuple[int, ...]] = Recent(
-    lambda: min(config.KEEP_KERNELS, 1024)
-)
+_latest: Recent[tuple[int, ...], tuple[int, ...]] = Recent(lambda: min(config.KEEP_KERNELS, 1024))
 # By structure, how often the host ran it, and from `_FEW_RUNS` on, how often it had no segment: a
 # structure that comes often has one, unless its leaves are others each time.
 _tries: Recent[tuple[int, ...], int] = Recent(lambda: min(config.KEEP_KERNELS, 1024))
@@ -229,29 +227,10 @@ def _run_for(alive: list[Call], tensor: Any, call: Call, compute: Compute) -> No
         if pool.indices:
             settle_indices(pool)
         alive = without_indices(alive, call)
-    if _run_written(alive, tensor, call):
+    found = _run_found(alive, tensor, call)
+    if found is None:
         pool.count_hit()
         return
-    numbers = (call.number, *[each.number for each in alive])
-    if _run_concerned(alive, _last_concerned.get(numbers), tensor, call):
-        pool.count_hit()
-        return
-    found = WaitingCalls(alive, call)
-    if _run_known(found, tensor, call) or _run_sized(found, tensor, call):
-        pool.count_hit()
-        return
-    concerned = _concerned.get(found.key)
-    if concerned is None:
-        concerned = _concerned.put(found.key, found.concerned(call))
-    if len(concerned) < len(alive):
-        if _run_concerned(alive, concerned, tensor, call):
-            _last_concerned.put(numbers, concerned)
-            pool.count_hit()
-            return
-        found = WaitingCalls([alive[number] for number in concerned], call)
-        if _run_known(found, tensor, call) or _run_sized(found, tensor, call):
-            pool.count_hit()
-            return
     tries = _tries.get(found.key) or 0
     is_for_host = tries < _FEW_RUNS or tries >= _FEW_RUNS + _MOST_FAILURES
     if tensor._at_once and is_for_host and run_on_host(tensor, call, alive):
@@ -283,6 +262,27 @@ def _run_for(alive: list[Call], tensor: Any, call: Call, compute: Compute) -> No
             if segment is not None:
                 _note(found.key, segment)
     pool.count_miss()
+
+
+def _run_found(alive: list[Call], tensor: Any, call: Call) -> WaitingCalls | None:
+    """Run the segment that is known for a call; where none is, the calls that its run concerns."""
+    if _run_written(alive, tensor, call):
+        return None
+    numbers = (call.number, *[each.number for each in alive])
+    if _run_concerned(alive, _latest.get(numbers), tensor, call):
+        return None
+    found = WaitingCalls(alive, call)
+    if _run_known(found, tensor, call) or _run_sized(found, tensor, call):
+        return None
+    concerned = _concerned.get(found.key) or _concerned.put(found.key, found.concerned(call))
+    if len(concerned) < len(alive):
+        if _run_concerned(alive, concerned, tensor, call):
+            _latest.put(numbers, concerned)
+            return None
+        found = WaitingCalls([alive[number] for number in concerned], call)
+        if _run_known(found, tensor, call) or _run_sized(found, tensor, call):
+            return None
+    return found
 
 
 def _compute_blocks(found: WaitingCalls, tensor: Any) -> bool:
@@ -324,9 +324,9 @@ def _run_concerned(
     alive: list[Call], concerned: tuple[int, ...] | None, tensor: Any, asked: Call
 ) -> bool:
     """As `_run_written`, of those results alone that a run concerns, if that is known."""
-    if concerned is None:
-        return False
-    return _run_written([alive[number] for number in concerned], tensor, asked)
+    return concerned is not None and _run_written(
+        [alive[number] for number in concerned], tensor, asked
+    )
 
 
 def _write(
