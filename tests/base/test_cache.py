@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import time
+import tracemalloc
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
@@ -60,6 +61,19 @@ def test_truncated_entry_is_a_miss(folder: Path) -> None:
     path = only_file(folder)
     path.write_bytes(path.read_bytes()[:-1])
     assert cache.get("kernels", key) is None
+
+
+def test_an_entry_is_read_in_its_own_size(folder: Path) -> None:
+    """No buffer of the largest size that is allowed stands in memory for a moment."""
+    key = cache.digest("a")
+    cache.put("kernels", key, bytes(1000))
+    tracemalloc.start()
+    try:
+        assert cache.get("kernels", key) == bytes(1000)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 1 << 20
 
 
 def test_writers_do_not_meet(folder: Path) -> None:

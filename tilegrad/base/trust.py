@@ -93,7 +93,8 @@ def read_private(path: Path, root: Path, now_used: int | None) -> bytes | None:
             with contextlib.suppress(OSError):
                 os.utime(handle if os.utime in os.supports_fd else path)
         with os.fdopen(handle, "rb", closefd=False) as file:
-            return file.read(_MOST_BYTES)
+            # A limit above the size would be allocated as it stands.
+            return file.read(found.st_size)
     except OSError:
         return None
     finally:
