@@ -72,7 +72,7 @@ def known() -> EarlierKind:
     (signature, before), (_, sizes) = parts_of(first), parts_of(second)
     explained = explain(second, [before, sizes], 1024)
     assert explained is not None
-    return EarlierKind.of(signature, second, explained)
+    return EarlierKind.of(("a family",), signature, second, explained)
 
 
 @pytest.mark.parametrize("leaf", LEAVES.values(), ids=LEAVES.keys())

@@ -22,7 +22,7 @@ Made = TypeVar("Made")
 # Unknown number k is written as this less k, where a number that stays is itself.
 UNKNOWN = -(1 << 40)
 # Sizes that are tried: those that others of a graph are equal to may be no examples.
-TRIED = (7, 12, 19, 33, 26, 53, 40, 11, 5, 9, 6, 10)
+TRIED = (7, 12, 19, 33, 26, 53, 40, 11, 5, 9, 6, 10, 15, 21, 29, 37, 45, 23, 14, 50)
 
 
 def in_common(seen: Sequence[Shapes]) -> tuple[Shapes, list[Sizes]]:
@@ -72,10 +72,14 @@ def values_in(pattern: Shapes, shapes: Sequence[tuple[int, ...]]) -> Sizes | Non
 
 
 def examples_of(numbers: Sequence[int], above: Sequence[int]) -> list[Sizes]:
-    """Values of unknowns, made of some numbers: for each unknown, those `above` it."""
+    """Values of unknowns, made of some numbers: for each unknown, those `above` it. Unknowns have
+    different ones as long as there are enough numbers.
+    """
     count = len(numbers)
+    # Unknowns are some numbers apart, where all of them differ then.
+    step = 3 if count % 3 or 3 * len(above) <= count else 1
     return [
-        tuple([least + numbers[(at + 3 * n) % count] for n, least in enumerate(above)])
+        tuple([least + numbers[(at + step * n) % count] for n, least in enumerate(above)])
         for at in range(count)
     ]  # fmt: skip
 

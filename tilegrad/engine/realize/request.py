@@ -7,7 +7,7 @@ memory stands for computed values: its nodes are found here by number.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from struct import Struct
 from typing import Any
 
@@ -136,6 +136,40 @@ class Request:
         while number not in self._targets and self.nodes[number].op is not Ops.BUFFER:
             number = self.sources[number][0]
         return self._targets.get(number, number)
+
+    def apart(self, rows: Sequence[int], sources: Sequence[tuple[int, ...]]) -> Request:
+        """The same graph, in which constants that several nodes share are one for each.
+
+        Args:
+            rows: for each number there, the one here; each number here stands at least once.
+            sources: the sources there.
+        """
+        first: dict[int, int] = {}
+        for there, here in enumerate(rows):
+            first.setdefault(here, there)
+
+        def moved(numbers: Iterable[int]) -> list[int]:
+            return [first[number] for number in numbers]
+
+        made = Request(self._stored)
+        made.nodes, made.sources = [self.nodes[here] for here in rows], [*sources]
+        made.numbers = {node: first[number] for node, number in self.numbers.items()}
+        made.roots, made.needed_later = moved(self.roots), tuple(moved(self.needed_later))
+        made.assigns, made.versions = moved(self.assigns), moved(self.versions)
+        made.slices, uses = moved(self.slices), {*self.constants}
+        made.constants = [there for there, here in enumerate(rows) if here in uses]
+        made._arguments = self._arguments
+        made._signature = [
+            (*self._signature[here][:-1], own) for here, own in zip(rows, sources, strict=True)
+        ]
+        made._views = {*moved(self._views)}
+        made._targets = {first[one]: first[two] for one, two in self._targets.items()}
+        return made
+
+    def become(self, other: Request) -> None:
+        """Be as another request for the same nodes."""
+        for name in Request.__slots__:
+            setattr(self, name, getattr(other, name))
 
     def _walk(self, root: UOp) -> None:
         numbers, nodes, all_sources, signature = (

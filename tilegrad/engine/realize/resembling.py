@@ -25,7 +25,7 @@ from tilegrad.ir import polynomial as poly
 from tilegrad.ir.op import Ops
 from tilegrad.ir.size_patterns import Sizes
 
-__all__ = ["EarlierKind", "sizes_elsewhere"]
+__all__ = ["EarlierKind", "sizes_elsewhere", "taken_apart"]
 
 Shape = tuple[int, ...]
 
@@ -40,20 +40,23 @@ _COUNT, _SOURCES = 2, 3
 
 
 class EarlierKind(NamedTuple):
-    """A kind of graph whose sizes are explained: its rows without sizes, then its roots
-    (`skeleton.split`), and for each row the position of its first size.
+    """A kind of graph whose sizes are explained: the key of its family, its rows without sizes and
+    then its roots (`skeleton.split`), and for each row the position of its first size.
     """
 
+    key: tuple[Any, ...]
     signature: tuple[Any, ...]
     length: int
     first: tuple[int, ...]
     explained: Explained
 
     @staticmethod
-    def of(signature: tuple[Any, ...], request: Request, explained: Explained) -> EarlierKind:
+    def of(
+        key: tuple[Any, ...], signature: tuple[Any, ...], request: Request, explained: Explained
+    ) -> EarlierKind:
         lengths = (len(sizes_of(node)) for node in request.nodes)
         first = tuple(itertools.accumulate(lengths, initial=0))
-        return EarlierKind(signature, len(request.nodes), first, explained)
+        return EarlierKind(key, signature, len(request.nodes), first, explained)
 
 
 class _NotFound(Exception):
@@ -91,15 +94,49 @@ def _partners(signature: tuple[Any, ...], count: int, known: EarlierKind) -> dic
         if number in partner:
             continue
         mine, theirs = rows[number], others[other]
-        is_equal = (
-            mine[: _COUNT + 1] == theirs[: _COUNT + 1]
-            and len(mine[_SOURCES]) == len(theirs[_SOURCES])
-            and mine[_SOURCES + 1 :] == theirs[_SOURCES + 1 :]
-        )
-        if is_equal:
+        if _are_equal(mine, theirs):
             partner[number] = other
             stack += zip(mine[_SOURCES], theirs[_SOURCES])
     return partner
+
+
+def _are_equal(mine: tuple[Any, ...], theirs: tuple[Any, ...]) -> bool:
+    """Whether two rows are equal but for the numbers of their sources."""
+    return (
+        mine[: _COUNT + 1] == theirs[: _COUNT + 1]
+        and len(mine[_SOURCES]) == len(theirs[_SOURCES])
+        and mine[_SOURCES + 1 :] == theirs[_SOURCES + 1 :]
+    )
+
+
+def taken_apart(request: Request, signature: tuple[Any, ...], known: EarlierKind) -> Request | None:
+    """`request` as a graph of a known kind, which has more constants: where two of its sizes are
+    equal by chance, the constants of these sizes are one node here, and two there.
+    """
+    count = len(request.nodes)
+    if not count < known.length or len(signature) - count != len(known.signature) - known.length:
+        return None
+    rows, others = signature[:count], known.signature[: known.length]
+    partner = [-1] * known.length
+    stack = list(zip(known.signature[known.length :], signature[count:]))
+    while stack:
+        other, number = stack.pop()
+        if partner[other] >= 0:
+            if partner[other] != number:
+                return None
+            continue
+        mine, theirs = rows[number], others[other]
+        if not _are_equal(mine, theirs):
+            return None
+        partner[other] = number
+        stack += zip(theirs[_SOURCES], mine[_SOURCES])
+    uses = Counter(partner)
+    shared = [number for number, several in uses.items() if several > 1]
+    if -1 in uses or len(uses) < count:
+        return None
+    if not all(request.nodes[number].is_constant for number in shared):
+        return None
+    return request.apart(partner, [row[_SOURCES] for row in others])
 
 
 class _OtherSizes:
@@ -112,8 +149,10 @@ class _OtherSizes:
         self.here = self._unknowns()
         explained = known.explained
         self.there: list[int] = []
+        # Nodes of two lengths that are equal here may be one node, which has one length there.
+        others: dict[int, int] = {}
         for number, (value, high) in enumerate(zip(self.here, explained.high)):
-            further = value + _FURTHER + _APART * number
+            further = others.setdefault(value, value + _FURTHER + _APART * number)
             if further > high:
                 raise _NotFound
             self.there.append(further)

@@ -19,7 +19,7 @@ from tilegrad.base.recent import Recent
 from tilegrad.device.registry import Device
 from tilegrad.engine.realize.bindings import Binding, Bindings, Sized, binding_among, constants_of
 from tilegrad.engine.realize.request import Request
-from tilegrad.engine.realize.resembling import EarlierKind, sizes_elsewhere
+from tilegrad.engine.realize.resembling import EarlierKind, sizes_elsewhere, taken_apart
 from tilegrad.engine.realize.skeleton import sizes_of, split, with_sizes
 from tilegrad.engine.realize.unknowns import Explained, explain
 from tilegrad.engine.run.leaf_memory import VALUE_ERRORS
@@ -118,10 +118,37 @@ def binding_for_sizes(request: Request) -> Binding | None:
     signature, sizes = found
     key = config.current(), Device.DEFAULT, signature, request.needed_later
     family = _families.get(key)
+    if family is None or family.explained is None:
+        apart = _binding_apart(request, signature)
+        if apart is not None:
+            return apart
     if family is None:
         family = _families.setdefault(key, _Family())
         _note_resembling(family, request, signature)
     return _binding_in(family, request, signature, sizes)
+
+
+def _binding_apart(request: Request, signature: tuple[Any, ...]) -> Binding | None:
+    """The binding of a graph in which several lengths are equal by chance, by the plan for graphs
+    in which they differ. `request` is one of these graphs then.
+    """
+    now = config.current(), Device.DEFAULT
+    for known in reversed(_explained_last.values()):
+        switches, device, _, needed_later = known.key
+        family = _families.get(known.key)
+        if family is None or family.explained is None or (switches, device) != now:
+            continue
+        other = taken_apart(request, signature, known)
+        if other is None or other.needed_later != needed_later:
+            continue
+        sizes = tuple([size for node in other.nodes for size in sizes_of(node)])
+        if family.explained.values(sizes) is None:
+            continue
+        binding = _binding_in(family, other, known.signature, sizes)
+        if binding is not None:
+            request.become(other)
+            return binding
+    return None
 
 
 def _note_resembling(family: _Family, request: Request, signature: tuple[Any, ...]) -> None:
@@ -148,7 +175,8 @@ def _binding_in(
         family.note(sizes, constants)
         if values is not None and family.explained is not None:
             key = config.current(), Device.DEFAULT, signature, request.needed_later
-            _explained_last.put(key, EarlierKind.of(signature, request, family.explained))
+            kind = EarlierKind.of(key, signature, request, family.explained)
+            _explained_last.put(key, kind)
     if values is None or family.bindings is None:
         return None
     if family.counts.recur_often(sizes):

@@ -15,6 +15,7 @@ import itertools
 import operator
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from enum import Enum
 
 from tilegrad.engine.realize.launch_numbers import INDEXED, is_index, may_be_number
 from tilegrad.engine.realize.request import Request
@@ -36,6 +37,8 @@ _MOST_ELEMENTS = 1 << 31
 _MOST_EQUATIONS = 64
 # The largest factor and difference by which one size may follow from another.
 _MOST_SCALE, _MOST_OFFSET = 16, 64
+# From this many sizes of memory on they are taken for unknowns of their own first.
+_SEVERAL = 3
 _SAME_SHAPE = frozenset({
     Ops.CAST, Ops.BITCAST, Ops.CONTIGUOUS, Ops.DETACH, Ops.COPY, Ops.FLIP
 })  # fmt: skip
@@ -120,18 +123,29 @@ def explain(request: Request, graphs: Sequence[Sizes], reach: int) -> Explained 
     is `request`. Unknowns may be up to `reach`, or four times the largest seen, as far as the graph
     allows.
     """
-    for is_loose in (False, True):
+    for guess in _Guess:
         try:
-            return _Solver(request, graphs, reach, is_loose=is_loose).solve()
+            return _Solver(request, graphs, reach, guess).solve()
         except _NoGraph:
             continue
     return None
 
 
+class _Guess(Enum):
+    """By which rules sizes may follow from others, beside what the graph demands. Between a few
+    numbers a relation is hardly chance, but among those of five tensors of lengths of their own two
+    differ by as much in both graphs.
+    """
+
+    APART = "sizes of memory are unknowns of their own, where there are several"
+    RELATED = "multiples, products, sums and differences"
+    LOOSE = "multiples and a number more, too"
+
+
 class _Solver:
-    def __init__(self, request: Request, graphs: Sequence[Sizes], reach: int, *, is_loose: bool):
+    def __init__(self, request: Request, graphs: Sequence[Sizes], reach: int, guess: _Guess):
         self.request, self.graphs = request, graphs
-        self.reach, self.is_loose = reach, is_loose
+        self.reach, self.guess = reach, guess
         self.seen: list[Seen] = list(zip(*graphs, strict=True))
         # Where the sizes of each node begin.
         self.first = [0, *itertools.accumulate(len(sizes_of(node)) for node in request.nodes)]
@@ -176,6 +190,8 @@ class _Solver:
                     position
                 )
         shapes.sort(key=lambda position: (max(self.seen[position]), self.seen[position]))
+        if self.guess is _Guess.APART:
+            self._separate_memory()
         for position in shapes:
             seen = self.seen[position]
             if seen not in self.known:
@@ -202,9 +218,28 @@ class _Solver:
         self.defined.append(position)
         return poly.unknown(len(self.defined) - 1)
 
+    def _separate_memory(self) -> None:
+        """Let each size of a tensor in memory be an unknown."""
+        positions: dict[Seen, int] = {}
+        for number in self._shapes_of_memory().values():
+            for position in range(self.first[number], self.first[number + 1]):
+                if _varies(self.seen[position]):
+                    positions.setdefault(self.seen[position], position)
+        if len(positions) < _SEVERAL:
+            raise _NoGraph
+        self.known = {seen: self._unknown(position) for seen, position in positions.items()}
+
     def _explain_memory(self) -> None:
         """Memory has as many elements as the shape that it is seen in."""
+        for memory, number in self._shapes_of_memory().items():
+            seen = self.seen[self.first[memory]]
+            if _varies(seen):
+                self.known.setdefault(seen, poly.product(self._sizes(number)))
+
+    def _shapes_of_memory(self) -> dict[int, int]:
+        """The first RESHAPE of each BUFFER, which is its shape."""
         nodes, sources = self.request.nodes, self.request.sources
+        found: dict[int, int] = {}
         for number, node in enumerate(nodes):
             if node.op is not Ops.RESHAPE:
                 continue
@@ -212,9 +247,8 @@ class _Solver:
             while nodes[below].op in _SAME_SHAPE:
                 (below,) = sources[below]
             if nodes[below].op is Ops.BUFFER:
-                seen = self.seen[self.first[below]]
-                if _varies(seen):
-                    self.known.setdefault(seen, poly.product(self._sizes(number)))
+                found.setdefault(below, number)
+        return found
 
     def _explained(self, seen: Seen) -> Polynomial | None:
         """The polynomial of the sizes known so far that explains the numbers `seen`."""
@@ -236,7 +270,7 @@ class _Solver:
             more = seen[0] - first[0] - second[0]
             if all(a - b - c == more for a, b, c in zip(seen, first, second)) and first != second:
                 return poly.add(poly.add(one, two), poly.constant(more))
-        return self._scaled(seen) if self.is_loose else None
+        return self._scaled(seen) if self.guess is _Guess.LOOSE else None
 
     def _scaled(self, seen: Seen) -> Polynomial | None:
         """A multiple of something known, and a number more."""

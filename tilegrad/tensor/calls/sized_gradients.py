@@ -34,7 +34,7 @@ _NEEDED = 6
 _MANY, _MOST_SEEN, _MOST_ATTEMPTS = 3, 8, 3
 # Sizes that change apart from one another, such as those that masks pick from a batch. The examples
 # of more are alike.
-_MOST_UNKNOWNS = 4
+_MOST_UNKNOWNS = 8
 # The most that a size is taken to be: four times what was seen, or this.
 _REACH = 1024
 
@@ -135,8 +135,11 @@ def _pattern(seen: Sequence[Shapes], differentiate: Differentiate) -> SizedBackw
     if not 0 < count <= _MOST_UNKNOWNS:
         return None
     needed = _NEEDED + count
+    others = frozenset(size for shape in sizes for size in shape if size > UNKNOWN)
+    # A size that is another one of the loss is an exception, not an example.
+    tried = [number for number in TRIED if number not in others]
     found = collected(
-        examples_of(TRIED, [0] * count),
+        examples_of(tried, [0] * count),
         lambda values: differentiate(shapes_at(sizes, values)),
         needed - 1,
         needed,
@@ -147,5 +150,4 @@ def _pattern(seen: Sequence[Shapes], differentiate: Differentiate) -> SizedBackw
     if template is None:
         return None
     most = max(size for each in unknowns for size in each)
-    others = frozenset(size for shape in sizes for size in shape if size > UNKNOWN)
     return SizedBackward(sizes, max(4 * most, _REACH), others, template, found[0][0])
