@@ -45,6 +45,19 @@ class Tiler(Shaper):
         """A register tile: some vectors of one axis by some rows of the other. With `rows`, one
         vector by at most that number of rows.
         """
+        before = self.ast
+        if not self.tile_as(reuse, reduction, rows):
+            # Without the copy that it was cut for, the last vector overlaps: in a tile that is
+            # cut short every load would have a mask, in all iterations.
+            self.ast = before
+            self.tile_as(reuse, reduction, rows, is_read=True)
+
+    def tile_as(
+        self, reuse: Reuse, reduction: UOp, rows: int | None, *, is_read: bool = False
+    ) -> bool:
+        """Such a tile, whose operands are read where they lie if `is_read`. False where it was cut
+        for a copy that was not made.
+        """
         width = self.target.lanes_of(reduction.dtype)
         step = self.lane_step(reuse, reduction, is_one_vector=rows is not None)
         is_large = self.is_large()
@@ -63,9 +76,9 @@ class Tiler(Shaper):
         )
         depth = trips_of(reduction.src[1:])
         is_copied = reuse.overlapping is not None or (reuse.stages is not None and is_far)
-        is_copied &= is_large or is_strided
+        is_copied &= not is_read and (is_large or is_strided)
         if not self.upcast_to(reuse.lanes, step, overlaps=not is_copied):
-            return
+            return True
         vectors = max(step // width, 1)
         if beside and self.move(OptOps.UPCAST, reuse.rows[0], beside.rows):
             unrolled = beside.rows
@@ -87,7 +100,7 @@ class Tiler(Shaper):
         if reuse.padding is not None:
             self.put_innermost(reuse.padding.inner)
         if not is_large and not is_strided:
-            return
+            return True
         for loop, inside in reuse.cuts:
             if self.move(OptOps.TILE, loop, inside) and loop.axis is Axis.REDUCE:
                 depth = depth * inside // loop.extent.arg
@@ -101,6 +114,9 @@ class Tiler(Shaper):
         if filter_window and (beside or filter_window.has_room(vectors, unrolled, self.target)):
             # After copies, whose lanes it would separate.
             self.move(OptOps.UNROLL, filter_window.loop, 0)
+        moves = {opt.op for opt in self.ast.arg.opts}
+        is_cut_short = OptOps.PADTO in moves and OptOps.STAGE not in moves
+        return not (is_copied and is_cut_short and not reuse.cuts)
 
     def lane_step(self, reuse: Reuse, reduction: UOp, *, is_one_vector: bool) -> int:
         """How much of the lanes' axis the tile takes; of several vectors the best number."""
