@@ -13,8 +13,9 @@ from collections.abc import Collection
 from functools import partial
 
 from tilegrad.ir.op import Axis, Ops
-from tilegrad.ir.queries import iterations_of, loads_of, reductions_of, stride_of
+from tilegrad.ir.queries import iterations_of, loads_of, moved_loads, reductions_of, stride_of
 from tilegrad.ir.uop import UOp, prod
+from tilegrad.ir.vector_lanes import lane_axes
 from tilegrad.optimize.analysis.facts import ROWS, UNROLLED, heaviest, stores
 from tilegrad.optimize.generators.choice import CLEAR, choose
 from tilegrad.optimize.generators.contraction_tile import find_contraction_tile
@@ -29,6 +30,10 @@ from tilegrad.optimize.opts.opts import apply_opts
 from tilegrad.target import Target
 
 __all__ = ["heuristic", "shape", "short_shape"]
+
+# Limits of compile time.
+# Steps of a contraction that are unrolled.
+_STEPS = 2
 
 
 def heuristic(ast: UOp, target: Target, given: Collection[int] = ()) -> list[Opt]:
@@ -134,6 +139,7 @@ class _Heuristic(Streamer, StageShaper):
         """A register tile with its innermost loop as it is best."""
         self.tile(reuse, heavy, rows)
         self.unroll_short(least)
+        self.unroll_steps()
 
     def unroll_sliding(self) -> None:
         """Unroll the short loop of a sum along which unrolled rows of results read the elements
@@ -197,6 +203,42 @@ class _Heuristic(Streamer, StageShaper):
             return
         unroll = partial(self.move, OptOps.UNROLL, inner, 0)
         choose(self, [lambda: None, unroll], least=least, given=())
+
+    def unroll_steps(self) -> None:
+        """Unroll some steps of a long contraction where the estimate says so, in a tile that adds
+        up products all the time: the processor, which looks a number of instructions ahead, sees
+        more of the lines that its rows need next. Terms are added in the order in which they were.
+        """
+        reduction = heaviest([node for node in self.ast.toposort() if node.op is Ops.REDUCE])
+        loops = [loop for loop in loop_order(self.ast) if reduction and loop in reduction.src[1:]]
+        if reduction is None or not loops or not self.is_large():
+            return
+        inner = loops[-1]
+        if inner.axis is not Axis.REDUCE or inner.extent.op is not Ops.CONST:
+            return
+        if inner.extent.arg % _STEPS or inner.vmax < UNROLLED:
+            return
+        results, operands = self.registers_of(reduction)
+        # The compiler loads the operands of the next step early.
+        holds = results + operands <= self.target.registers
+        if results < self.target.busy_accumulators or not holds:
+            return
+        if self.is_short:
+            self.was_shortened = True
+            return
+        choose(self, [lambda: None, partial(self.move, OptOps.UNROLL, inner, _STEPS)], share=1.0)
+
+    def registers_of(self, reduction: UOp) -> tuple[int, int]:
+        """Vectors of the results of a tile, and of what a step of it reads."""
+        lanes = lane_axes(self.ast, self.target.lanes_of, self.target.gather_bytes)
+
+        def vectors(node: UOp) -> int:
+            axes = [axis for axis in node.ranges if axis.axis is Axis.UPCAST]
+            count = int(prod(axis.extent.vmax for axis in axes))
+            is_vector = any(axis in lanes for axis in axes)
+            return self.target.registers_of(node.dtype, count) if is_vector else count
+
+        return vectors(reduction), sum(map(vectors, moved_loads(reduction)))
 
 
 def _carried(load: UOp, loop: UOp, row: UOp) -> float:

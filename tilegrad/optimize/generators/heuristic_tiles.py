@@ -10,6 +10,7 @@ from tilegrad.ir.op import Axis, Ops
 from tilegrad.ir.queries import loads_of, stride_of, trips_of
 from tilegrad.ir.uop import UOp, prod
 from tilegrad.optimize.analysis.facts import (
+    COPIED,
     OFTEN,
     PER_VECTOR,
     ROWS,
@@ -77,18 +78,20 @@ class Tiler(Shaper):
         depth = trips_of(reduction.src[1:])
         is_copied = reuse.overlapping is not None or (reuse.stages is not None and is_far)
         is_copied &= not is_read and (is_large or is_strided)
-        if not self.upcast_to(reuse.lanes, step, overlaps=not is_copied):
+        # Operands that lanes move are copied; those that rows move are read from their memory,
+        # where each gate would be a branch. A tiled reduction adds to memory, which must not happen
+        # twice.
+        panel = depth * step * reduction.dtype.itemsize
+        is_whole = panel <= self.panel_limit() and not reuse.cuts
+        overlaps = not is_copied or is_whole
+        # A copy of whole vectors has no masks. Storing results of few terms twice takes longer.
+        overlaps_lanes = not is_copied or (is_whole and depth >= COPIED)
+        if not self.upcast_to(reuse.lanes, step, overlaps=overlaps_lanes):
             return True
         vectors = max(step // width, 1)
         if beside and self.move(OptOps.UPCAST, reuse.rows[0], beside.rows):
             unrolled = beside.rows
         else:
-            # Operands that lanes move are copied; those that rows move are read from their memory,
-            # where each gate would be a branch. A tiled reduction adds to memory, which must not
-            # happen twice.
-            panel = depth * step * reduction.dtype.itemsize
-            is_whole = panel <= self.panel_limit() and not reuse.cuts
-            overlaps = not is_copied or is_whole
             is_gated = not overlaps and reuse.overlapping is None
             padded = _PADDED if not is_gated else self.gated_rows(vectors)
             most = self.most_rows(vectors) if rows is None else rows
