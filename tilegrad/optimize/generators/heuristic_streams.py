@@ -329,9 +329,10 @@ class Streamer(Pooler):
             else:
                 self.unroll_row(loop, width)
             return
-        if self.is_plain() and not self.is_short and (amount <= width or extent % amount):
+        moved = max(width, self.lanes_moved(loop)) if self.is_plain() else width
+        if self.is_plain() and not self.is_short and (amount <= moved or extent % amount):
             # No vector is alone in its iteration or has a mask, if little is computed twice.
-            wide = vectors * max(width, self.lanes_moved(loop))
+            wide = vectors * moved
             again = padded_to(extent, wide) - extent
             if 2 * LONG * again <= extent and self.overlap_to(loop, wide):
                 return
