@@ -39,6 +39,7 @@ from tilegrad.optimize.generators.amounts import (
 )
 from tilegrad.optimize.generators.choice import CLEAR, choose
 from tilegrad.optimize.generators.heuristic_pools import Pooler
+from tilegrad.optimize.generators.latency_hiding import hide_waits
 from tilegrad.optimize.generators.row_tiles import tiled_rows
 from tilegrad.optimize.generators.transposes import transpose
 from tilegrad.optimize.opts.opt import OptOps, loop_order
@@ -379,6 +380,10 @@ class Streamer(Pooler):
         whole = [extent] if 1 < extent < width else []
         amounts = [amount, *self.amounts(loop, width), *whole]
         splits = [partial(self.split_to, loop, OptOps.UPCAST, each) for each in amounts]
+        if whole and not self.is_scattered():
+            # A padded vector has fewer results than lanes, and waits more for its own last step:
+            # which of the two is better shows once results of other rows are beside it.
+            splits = [partial(self.split_and_hide, each) for each in splits]
         masked = partial(choose, self, list(dict(zip(amounts, splits)).values()), share=1.0)
         if self.is_scattered():
             choose(
@@ -391,6 +396,11 @@ class Streamer(Pooler):
             return
         apart = [partial(each, loop, width) for each in (self.unroll_row, self.overlap_to)]
         choose(self, [partial(choose, self, apart, share=1.0), masked])
+
+    def split_and_hide(self, vectorize: Callable[[], object]) -> None:
+        """Results along a row, and so many of others beside them that no step is waited for."""
+        vectorize()
+        hide_waits(self)
 
     def tile_scattered(self, vectorize: Callable[[], object]) -> None:
         """Rows that are added to others, some at a time with all of their vectors: a vector of each
