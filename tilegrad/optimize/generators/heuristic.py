@@ -31,10 +31,6 @@ from tilegrad.target import Target
 
 __all__ = ["heuristic", "shape", "short_shape"]
 
-# Limits of compile time.
-# Steps of a contraction that are unrolled.
-_STEPS = 2
-
 
 def heuristic(ast: UOp, target: Target, given: Collection[int] = ()) -> list[Opt]:
     """The Opts for a kernel on `target`. Copies of the parameters `given` cost nothing: they will
@@ -132,6 +128,7 @@ class _Heuristic(Streamer, StageShaper):
             # Their sums are rounded differently, and short shapes round as the best ones do.
             both = [best, partial(self.tile_contraction, tile)]
             choose(self, both, share=1.0, is_short=False)
+        self.unroll_steps()
 
     def unrolled_tile(
         self, least: float, reuse: Reuse, heavy: UOp, rows: int | None = None
@@ -139,7 +136,6 @@ class _Heuristic(Streamer, StageShaper):
         """A register tile with its innermost loop as it is best."""
         self.tile(reuse, heavy, rows)
         self.unroll_short(least)
-        self.unroll_steps()
 
     def unroll_sliding(self) -> None:
         """Unroll the short loop of a sum along which unrolled rows of results read the elements
@@ -205,7 +201,7 @@ class _Heuristic(Streamer, StageShaper):
         choose(self, [lambda: None, unroll], least=least, given=())
 
     def unroll_steps(self) -> None:
-        """Unroll some steps of a long contraction where the estimate says so, in a tile that adds
+        """Unroll two steps of a long contraction where the estimate says so, in a tile that adds
         up products all the time: the processor, which looks a number of instructions ahead, sees
         more of the lines that its rows need next. Terms are added in the order in which they were.
         """
@@ -214,9 +210,9 @@ class _Heuristic(Streamer, StageShaper):
         if reduction is None or not loops or not self.is_large():
             return
         inner = loops[-1]
-        if inner.axis is not Axis.REDUCE or inner.extent.op is not Ops.CONST:
+        if any(loop.axis is not Axis.REDUCE for loop in loops) or inner.extent.op is not Ops.CONST:
             return
-        if inner.extent.arg % _STEPS or inner.vmax < UNROLLED:
+        if inner.extent.arg % 2 or inner.vmax < UNROLLED:
             return
         results, operands = self.registers_of(reduction)
         # The compiler loads the operands of the next step early.
@@ -226,7 +222,7 @@ class _Heuristic(Streamer, StageShaper):
         if self.is_short:
             self.was_shortened = True
             return
-        choose(self, [lambda: None, partial(self.move, OptOps.UNROLL, inner, _STEPS)], share=1.0)
+        choose(self, [lambda: None, partial(self.move, OptOps.UNROLL, inner, 2)], share=1.0)
 
     def registers_of(self, reduction: UOp) -> tuple[int, int]:
         """Vectors of the results of a tile, and of what a step of it reads."""
