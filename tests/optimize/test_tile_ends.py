@@ -1,5 +1,6 @@
-"""Tiles whose last vector is cut short: where nothing is copied it overlaps, as masks would stand in
-all iterations; and steps of a contraction that are unrolled, where registers hold what they read.
+"""Tiles whose last vector is cut short: where nothing is copied it overlaps, as masks would stand
+in all iterations; and steps of a contraction that are unrolled, where registers hold what they
+read.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ def moves(opts: list[Opt]) -> set[OptOps]:
     return {opt.op for opt in opts}
 
 
-@pytest.mark.parametrize("batch, sizes", [((), (9, 862, 665)), ((9,), (16, 210, 799))])
+@pytest.mark.parametrize(("batch", "sizes"), [((), (9, 862, 665)), ((9,), (16, 210, 799))])
 def test_a_tile_that_copies_nothing_has_no_masks(
     batch: tuple[int, ...], sizes: tuple[int, int, int]
 ) -> None:
