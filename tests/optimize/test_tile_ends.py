@@ -63,3 +63,11 @@ def test_values_of_such_tiles(sizes: tuple[int, int, int]) -> None:
     for _ in range(3):
         found = product(Tensor(a).realize(), Tensor(b).realize())
     np.testing.assert_allclose(found.numpy(), a.astype(float) @ b, rtol=1e-4, atol=1e-4)
+
+
+def test_all_vectors_of_a_short_row_are_in_its_tile() -> None:
+    """Thirty columns are two vectors of sixteen, of which the second begins earlier."""
+    value = Tensor.empty(3, 112, 32, 32).conv2d(Tensor.empty(6, 112, 3, 3))
+    opts = heuristic(kernel_of(value), ALONE)
+    assert OptOps.PADTO not in moves(opts)
+    assert opts[:3] == [Opt(OptOps.OVERLAP, 3, 16), *(Opt(OptOps.UPCAST, n, 0) for n in (4, 3))]

@@ -94,7 +94,8 @@ def to_unsigned_test(both: UOp) -> UOp | None:
         is_range = value is same and zero.op is limit.op is Ops.CONST and zero.arg == 0
         if is_range and value.dtype.kind == "int" and value.dtype.lanes > 1 and limit.arg >= 0:
             kind = dtypes.unsigned[dtypes.signed.index(value.dtype.scalar)]
-            return value.cast(kind.vec(value.dtype.lanes)) < limit.arg
+            test: UOp = value.cast(kind.vec(value.dtype.lanes)) < limit.arg
+            return test
     return None
 
 

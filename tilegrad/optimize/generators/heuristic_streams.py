@@ -416,14 +416,6 @@ class Streamer(Pooler):
             unrolled = [partial(self.move, OptOps.UNROLL, loop, 0) for loop in tile if count > 1]
             choose(self, [lambda: None, *unrolled])
 
-    def unroll_row(self, loop: UOp, width: int) -> None:
-        """All vectors of a short row in one iteration: it is known then where the last one begins,
-        which a loop would compute for each.
-        """
-        position = loop_order(self.ast).index(loop)
-        if self.overlap_to(loop, width):
-            self.move(OptOps.UPCAST, loop_order(self.ast)[position], 0)
-
     def join_rows(self, outside: Collection[UOp]) -> None:
         """Some rows in one iteration, or all of few: a loop takes as long as a short row,
         conditions of several stand beside each other, and of all they are known. Rows with a loop

@@ -86,7 +86,11 @@ class Tiler(Shaper):
         overlaps = not is_copied or is_whole
         # A copy of whole vectors has no masks. Storing results of few terms twice takes longer.
         overlaps_lanes = not is_copied or (is_whole and depth >= COPIED)
-        if not self.upcast_to(reuse.lanes, step, overlaps=overlaps_lanes):
+        # All vectors of a short row are in the tile; a copy of them would have to be cut likewise.
+        is_row = not is_copied and width < reuse.lanes.vmax + 1 < step
+        if not (is_row and self.unroll_row(reuse.lanes, width)) and not self.upcast_to(
+            reuse.lanes, step, overlaps=overlaps_lanes
+        ):
             return True
         vectors = max(step // width, 1)
         if beside and self.move(OptOps.UPCAST, reuse.rows[0], beside.rows):
