@@ -100,7 +100,7 @@ def to_unsigned_test(both: UOp) -> UOp | None:
 
 
 def _negated(test: UOp) -> UOp | None:
-    """The condition of which `test` is the opposite, if it is written so."""
+    """The condition that `test` negates, if it is written so."""
     is_opposite = test.op in (Ops.XOR, Ops.CMPNE) and test.src[1].op is Ops.CONST
     return test.src[0] if is_opposite and test.src[1].arg is True else None
 

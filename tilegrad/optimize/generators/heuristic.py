@@ -225,7 +225,7 @@ class _Heuristic(Streamer, StageShaper):
         choose(self, [lambda: None, partial(self.move, OptOps.UNROLL, inner, 2)], share=1.0)
 
     def registers_of(self, reduction: UOp) -> tuple[int, int]:
-        """Vectors of the results of a tile, and of what a step of it reads."""
+        """Vectors of a tile's results, and of the operands of one step."""
         lanes = lane_axes(self.ast, self.target.lanes_of, self.target.gather_bytes)
 
         def vectors(node: UOp) -> int:

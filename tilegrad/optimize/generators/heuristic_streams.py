@@ -398,7 +398,7 @@ class Streamer(Pooler):
         choose(self, [partial(choose, self, apart, share=1.0), masked])
 
     def split_and_hide(self, vectorize: Callable[[], object]) -> None:
-        """Results along a row, and so many of others beside them that no step is waited for."""
+        """Results along a row, with enough others beside them that no step waits."""
         vectorize()
         hide_waits(self)
 
