@@ -379,6 +379,7 @@ class Streamer(Pooler):
         # A row that is shorter than a vector may be unrolled without lanes.
         whole = [extent] if 1 < extent < width else []
         amounts = [amount, *self.amounts(loop, width), *whole]
+        splits: list[Callable[[], object]]
         splits = [partial(self.split_to, loop, OptOps.UPCAST, each) for each in amounts]
         if whole and not self.is_scattered():
             # A padded vector has fewer results than lanes, and waits more for its own last step:
