@@ -219,3 +219,26 @@ def test_the_value_without_its_sign_takes_its_bits(dtype: Any) -> None:
     found = Tensor(values).abs().numpy()
     np.testing.assert_array_equal(found, np.abs(values))
     assert not np.signbit(found[~np.isnan(found)]).any()
+
+
+@pytest.mark.parametrize("dtype", [dtypes.int8, dtypes.int32, dtypes.int64])
+def test_a_vector_is_in_a_range_by_one_comparison(dtype: DType) -> None:
+    x = given(dtype.vec(4))
+    for both in ((x < 0).ne(True) & (x < 7), (x < 7) & (x < 0).ne(True)):
+        made = decompose(both, Target("any"))
+        assert made.op is Ops.CMPLT
+        assert made.src[0].op is Ops.CAST
+        kind = made.src[0].dtype.scalar
+        for value in extremes(dtype):
+            assert (truncate(value, kind) < made.src[1].arg) is (0 <= value < 7)
+    scalar = given(dtype)
+    for test in ((scalar < 0).ne(True) & (scalar < 7), (x < 1).ne(True) & (x < 7)):
+        assert Ops.AND in ops(decompose(test, Target("any")))
+
+
+def test_gathered_positions_from_both_ends() -> None:
+    numbers = np.random.default_rng(0)
+    values = numbers.standard_normal((9, 40), dtype=np.float32)
+    positions = numbers.integers(-40, 40, (9, 32))
+    found = Tensor(values).gather(1, Tensor(positions)).numpy()
+    np.testing.assert_array_equal(found, np.take_along_axis(values, positions, 1))

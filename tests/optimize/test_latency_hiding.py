@@ -46,6 +46,17 @@ def test_all_columns_are_results_where_registers_hold_them() -> None:
     assert list(opts) == [Opt(OptOps.OVERLAP, 1, 4), Opt(UPCAST, 2, 0), Opt(UPCAST, 1, 11)]
 
 
+def test_a_padded_vector_is_chosen_once_others_hide_its_waiting() -> None:
+    """Five columns of a filter's gradient, in vectors of eight: alone, they wait for the sum."""
+    x = Tensor.empty(4, 63, 28, 24)
+    w = Tensor.empty(63, 1, 5, 5)
+    value = x.conv2d(w, stride=2, groups=63)
+    (gradient,) = Tensor.gradient(value, w, gradient=Tensor.empty(*value.shape))
+    narrow = replace(WIDE, vector_bytes=32, registers=16, threads=0)
+    opts = shape(kernel_of(gradient), narrow).arg.opts
+    assert list(opts[:3]) == [Opt(OptOps.PADTO, 2, 8), Opt(UPCAST, 2, 8), Opt(UPCAST, 1, 5)]
+
+
 def test_steps_along_a_row_are_combined_before_they_wait() -> None:
     """A row of 129 times two vectors: six of them wait for the sum as long as two."""
     x = Tensor.empty(28, 2064)

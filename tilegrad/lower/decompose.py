@@ -81,6 +81,30 @@ def to_shift(x: UOp, c: UOp) -> UOp | None:
     return None
 
 
+@INSTRUCTIONS.rule("to-unsigned-test", UPat(Ops.AND, name="both"))
+def to_unsigned_test(both: UOp) -> UOp | None:
+    """A vector that is from 0 to below a number is below it as unsigned integers: one mask in place
+    of two.
+    """
+    for from_zero, below in (both.src, both.src[::-1]):
+        sign = _negated(from_zero)
+        if sign is None or sign.op is not Ops.CMPLT or below.op is not Ops.CMPLT:
+            continue
+        (value, zero), (same, limit) = sign.src, below.src
+        is_range = value is same and zero.op is limit.op is Ops.CONST and zero.arg == 0
+        if is_range and value.dtype.kind == "int" and value.dtype.lanes > 1 and limit.arg >= 0:
+            kind = dtypes.unsigned[dtypes.signed.index(value.dtype.scalar)]
+            test: UOp = value.cast(kind.vec(value.dtype.lanes)) < limit.arg
+            return test
+    return None
+
+
+def _negated(test: UOp) -> UOp | None:
+    """The condition that `test` negates, if it is written so."""
+    is_opposite = test.op in (Ops.XOR, Ops.CMPNE) and test.src[1].op is Ops.CONST
+    return test.src[0] if is_opposite and test.src[1].arg is True else None
+
+
 def decompose(ast: UOp, target: Target) -> UOp:
     """`ast` with nothing that `target` lacks."""
     found = {_element(node.dtype) for node in ast.toposort()}

@@ -13,8 +13,9 @@ from collections.abc import Collection
 from functools import partial
 
 from tilegrad.ir.op import Axis, Ops
-from tilegrad.ir.queries import iterations_of, loads_of, reductions_of, stride_of
+from tilegrad.ir.queries import iterations_of, loads_of, moved_loads, reductions_of, stride_of
 from tilegrad.ir.uop import UOp, prod
+from tilegrad.ir.vector_lanes import lane_axes
 from tilegrad.optimize.analysis.facts import ROWS, UNROLLED, heaviest, stores
 from tilegrad.optimize.generators.choice import CLEAR, choose
 from tilegrad.optimize.generators.contraction_tile import find_contraction_tile
@@ -127,6 +128,7 @@ class _Heuristic(Streamer, StageShaper):
             # Their sums are rounded differently, and short shapes round as the best ones do.
             both = [best, partial(self.tile_contraction, tile)]
             choose(self, both, share=1.0, is_short=False)
+        self.unroll_steps()
 
     def unrolled_tile(
         self, least: float, reuse: Reuse, heavy: UOp, rows: int | None = None
@@ -197,6 +199,42 @@ class _Heuristic(Streamer, StageShaper):
             return
         unroll = partial(self.move, OptOps.UNROLL, inner, 0)
         choose(self, [lambda: None, unroll], least=least, given=())
+
+    def unroll_steps(self) -> None:
+        """Unroll two steps of a long contraction where the estimate says so, in a tile that adds
+        up products all the time: the processor, which looks a number of instructions ahead, sees
+        more of the lines that its rows need next. Terms are added in the order in which they were.
+        """
+        reduction = heaviest([node for node in self.ast.toposort() if node.op is Ops.REDUCE])
+        loops = [loop for loop in loop_order(self.ast) if reduction and loop in reduction.src[1:]]
+        if reduction is None or not loops or not self.is_large():
+            return
+        inner = loops[-1]
+        if any(loop.axis is not Axis.REDUCE for loop in loops) or inner.extent.op is not Ops.CONST:
+            return
+        if inner.extent.arg % 2 or inner.vmax < UNROLLED:
+            return
+        results, operands = self.registers_of(reduction)
+        # The compiler loads the operands of the next step early.
+        holds = results + operands <= self.target.registers
+        if results < self.target.busy_accumulators or not holds:
+            return
+        if self.is_short:
+            self.was_shortened = True
+            return
+        choose(self, [lambda: None, partial(self.move, OptOps.UNROLL, inner, 2)], share=1.0)
+
+    def registers_of(self, reduction: UOp) -> tuple[int, int]:
+        """Vectors of a tile's results, and of the operands of one step."""
+        lanes = lane_axes(self.ast, self.target.lanes_of, self.target.gather_bytes)
+
+        def vectors(node: UOp) -> int:
+            axes = [axis for axis in node.ranges if axis.axis is Axis.UPCAST]
+            count = int(prod(axis.extent.vmax for axis in axes))
+            is_vector = any(axis in lanes for axis in axes)
+            return self.target.registers_of(node.dtype, count) if is_vector else count
+
+        return vectors(reduction), sum(map(vectors, moved_loads(reduction)))
 
 
 def _carried(load: UOp, loop: UOp, row: UOp) -> float:

@@ -39,6 +39,7 @@ from tilegrad.optimize.generators.amounts import (
 )
 from tilegrad.optimize.generators.choice import CLEAR, choose
 from tilegrad.optimize.generators.heuristic_pools import Pooler
+from tilegrad.optimize.generators.latency_hiding import hide_waits
 from tilegrad.optimize.generators.row_tiles import tiled_rows
 from tilegrad.optimize.generators.transposes import transpose
 from tilegrad.optimize.opts.opt import OptOps, loop_order
@@ -329,9 +330,10 @@ class Streamer(Pooler):
             else:
                 self.unroll_row(loop, width)
             return
-        if self.is_plain() and not self.is_short and (amount <= width or extent % amount):
+        moved = max(width, self.lanes_moved(loop)) if self.is_plain() else width
+        if self.is_plain() and not self.is_short and (amount <= moved or extent % amount):
             # No vector is alone in its iteration or has a mask, if little is computed twice.
-            wide = vectors * max(width, self.lanes_moved(loop))
+            wide = vectors * moved
             again = padded_to(extent, wide) - extent
             if 2 * LONG * again <= extent and self.overlap_to(loop, wide):
                 return
@@ -377,7 +379,12 @@ class Streamer(Pooler):
         # A row that is shorter than a vector may be unrolled without lanes.
         whole = [extent] if 1 < extent < width else []
         amounts = [amount, *self.amounts(loop, width), *whole]
+        splits: list[Callable[[], object]]
         splits = [partial(self.split_to, loop, OptOps.UPCAST, each) for each in amounts]
+        if whole and not self.is_scattered():
+            # A padded vector has fewer results than lanes, and waits more for its own last step:
+            # which of the two is better shows once results of other rows are beside it.
+            splits = [partial(self.split_and_hide, each) for each in splits]
         masked = partial(choose, self, list(dict(zip(amounts, splits)).values()), share=1.0)
         if self.is_scattered():
             choose(
@@ -390,6 +397,11 @@ class Streamer(Pooler):
             return
         apart = [partial(each, loop, width) for each in (self.unroll_row, self.overlap_to)]
         choose(self, [partial(choose, self, apart, share=1.0), masked])
+
+    def split_and_hide(self, vectorize: Callable[[], object]) -> None:
+        """Results along a row, with enough others beside them that no step waits."""
+        vectorize()
+        hide_waits(self)
 
     def tile_scattered(self, vectorize: Callable[[], object]) -> None:
         """Rows that are added to others, some at a time with all of their vectors: a vector of each
@@ -404,14 +416,6 @@ class Streamer(Pooler):
             tile = [loop for loop in loop_order(self.ast) if loop.axis is Axis.REDUCE][-1:]
             unrolled = [partial(self.move, OptOps.UNROLL, loop, 0) for loop in tile if count > 1]
             choose(self, [lambda: None, *unrolled])
-
-    def unroll_row(self, loop: UOp, width: int) -> None:
-        """All vectors of a short row in one iteration: it is known then where the last one begins,
-        which a loop would compute for each.
-        """
-        position = loop_order(self.ast).index(loop)
-        if self.overlap_to(loop, width):
-            self.move(OptOps.UPCAST, loop_order(self.ast)[position], 0)
 
     def join_rows(self, outside: Collection[UOp]) -> None:
         """Some rows in one iteration, or all of few: a loop takes as long as a short row,

@@ -10,6 +10,7 @@ from tilegrad.ir.op import Axis, Ops
 from tilegrad.ir.queries import loads_of, stride_of, trips_of
 from tilegrad.ir.uop import UOp, prod
 from tilegrad.optimize.analysis.facts import (
+    COPIED,
     OFTEN,
     PER_VECTOR,
     ROWS,
@@ -45,6 +46,19 @@ class Tiler(Shaper):
         """A register tile: some vectors of one axis by some rows of the other. With `rows`, one
         vector by at most that number of rows.
         """
+        before = self.ast
+        if not self.tile_as(reuse, reduction, rows):
+            # Without the copy that it was cut for, the last vector overlaps: in a tile that is
+            # cut short every load would have a mask, in all iterations.
+            self.ast = before
+            self.tile_as(reuse, reduction, rows, is_read=True)
+
+    def tile_as(
+        self, reuse: Reuse, reduction: UOp, rows: int | None, *, is_read: bool = False
+    ) -> bool:
+        """Such a tile, whose operands are read where they lie if `is_read`. False where it was cut
+        for a copy that was not made.
+        """
         width = self.target.lanes_of(reduction.dtype)
         step = self.lane_step(reuse, reduction, is_one_vector=rows is not None)
         is_large = self.is_large()
@@ -63,19 +77,25 @@ class Tiler(Shaper):
         )
         depth = trips_of(reduction.src[1:])
         is_copied = reuse.overlapping is not None or (reuse.stages is not None and is_far)
-        is_copied &= is_large or is_strided
-        if not self.upcast_to(reuse.lanes, step, overlaps=not is_copied):
-            return
+        is_copied &= not is_read and (is_large or is_strided)
+        # Operands that lanes move are copied; those that rows move are read from their memory,
+        # where each gate would be a branch. A tiled reduction adds to memory, which must not happen
+        # twice.
+        panel = depth * step * reduction.dtype.itemsize
+        is_whole = panel <= self.panel_limit() and not reuse.cuts
+        overlaps = not is_copied or is_whole
+        # A copy of whole vectors has no masks. Storing results of few terms twice takes longer.
+        overlaps_lanes = not is_copied or (is_whole and depth >= COPIED)
+        # All vectors of a short row are in the tile; a copy of them would have to be cut likewise.
+        is_row = not is_copied and width < reuse.lanes.vmax + 1 < step
+        if not (is_row and self.unroll_row(reuse.lanes, width)) and not self.upcast_to(
+            reuse.lanes, step, overlaps=overlaps_lanes
+        ):
+            return True
         vectors = max(step // width, 1)
         if beside and self.move(OptOps.UPCAST, reuse.rows[0], beside.rows):
             unrolled = beside.rows
         else:
-            # Operands that lanes move are copied; those that rows move are read from their memory,
-            # where each gate would be a branch. A tiled reduction adds to memory, which must not
-            # happen twice.
-            panel = depth * step * reduction.dtype.itemsize
-            is_whole = panel <= self.panel_limit() and not reuse.cuts
-            overlaps = not is_copied or is_whole
             is_gated = not overlaps and reuse.overlapping is None
             padded = _PADDED if not is_gated else self.gated_rows(vectors)
             most = self.most_rows(vectors) if rows is None else rows
@@ -87,7 +107,7 @@ class Tiler(Shaper):
         if reuse.padding is not None:
             self.put_innermost(reuse.padding.inner)
         if not is_large and not is_strided:
-            return
+            return True
         for loop, inside in reuse.cuts:
             if self.move(OptOps.TILE, loop, inside) and loop.axis is Axis.REDUCE:
                 depth = depth * inside // loop.extent.arg
@@ -101,6 +121,9 @@ class Tiler(Shaper):
         if filter_window and (beside or filter_window.has_room(vectors, unrolled, self.target)):
             # After copies, whose lanes it would separate.
             self.move(OptOps.UNROLL, filter_window.loop, 0)
+        moves = {opt.op for opt in self.ast.arg.opts}
+        is_cut_short = OptOps.PADTO in moves and OptOps.STAGE not in moves
+        return not (is_copied and is_cut_short and not reuse.cuts)
 
     def lane_step(self, reuse: Reuse, reduction: UOp, *, is_one_vector: bool) -> int:
         """How much of the lanes' axis the tile takes; of several vectors the best number."""

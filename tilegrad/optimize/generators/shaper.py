@@ -107,6 +107,15 @@ class Shaper:
         self.ast = before
         return False
 
+    def unroll_row(self, loop: UOp, width: int) -> bool:
+        """All vectors of a short row in one iteration: it is known then where the last one begins,
+        which a loop would compute for each.
+        """
+        position = loop_order(self.ast).index(loop)
+        return self.overlap_to(loop, width) and self.move(
+            OptOps.UPCAST, loop_order(self.ast)[position], 0
+        )
+
     def apart_to(self, loop: UOp, amount: int) -> bool:
         """UPCAST of `amount` iterations that are an equal share of the loop apart; the last ones
         overlap. Each goes on along memory from one iteration to the next, where the hardware has
