@@ -66,12 +66,12 @@ class GridPositions(Rearranging):
             return self
         spot, last = self, axis.size - 1
         if axis.padding_mode == "reflection":
-            spot = spot._reflected(axis)
+            spot = spot._mirrored_into(axis)
         # No element is the reflection of an infinite position, either.
         is_inside = (spot > 0) & (spot < last)
         return spot.isnan().where(0, is_inside.where(spot, spot.detach().clip(0, last)))
 
-    def _reflected(self, axis: GridAxis) -> Self:
+    def _mirrored_into(self, axis: GridAxis) -> Self:
         """Positions outside reflected into the axis; there and back again is one period."""
         low, high = (0.0, axis.size - 1.0) if axis.is_aligned else (-0.5, axis.size - 0.5)
         span = high - low
