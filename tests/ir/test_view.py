@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from typing import Any
 
 import numpy as np
@@ -104,6 +105,23 @@ def test_division_simplifies_by_ranges() -> None:
     idx = [UOp.variable("idx0", 0, 1), UOp.variable("idx1", 0, 3)]
     assert texts(tracker(*views), idx)[0] == "(((idx1%2)*4)+(idx0*2)+(idx1//2))"
     assert positions(tracker(*views)).tolist() == [[0, 4, 1, 5], [2, 6, 3, 7]]
+
+
+def test_a_position_is_divided_only_where_it_carries() -> None:
+    """Zeros between the elements of both axes, then a border: outside of the valid box a position
+    would carry from an axis into the one before, and inside no division is needed but that by 2.
+    """
+    rows, columns = 5, 7
+    moved = ShapeTracker.from_shape((rows, columns)).reshape((rows, 1, columns))
+    moved = moved.pad(((0, 0), (0, 1), (0, 0))).reshape((2 * rows, columns))
+    moved = moved.shrink(((0, 2 * rows - 1), (0, columns))).reshape((2 * rows - 1, columns, 1))
+    moved = moved.pad(((0, 0), (0, 0), (0, 1))).reshape((2 * rows - 1, 2 * columns))
+    moved = moved.shrink(((0, 2 * rows - 1), (0, 2 * columns - 1))).pad(((2, 2), (2, 2)))
+    for text in texts(moved):
+        assert {int(each) for each in re.findall(r"(?://|%)(\d+)", text)} == {2}
+    expected = np.full((2 * rows + 3, 2 * columns + 3), -1)
+    expected[2:-2:2, 2:-2:2] = np.arange(rows * columns).reshape(rows, columns)
+    assert positions(moved).tolist() == expected.tolist()
 
 
 @pytest.mark.row("M1.11")

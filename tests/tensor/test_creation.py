@@ -194,6 +194,18 @@ def test_eye(n: int, m: int | None) -> None:
     close(Tensor.eye(n, m), np.eye(n, m, dtype=np.float32))
 
 
+def test_identity_matrices_are_apart() -> None:
+    """The graph of equal ones is shared, a write to one is not."""
+    first, second = Tensor.eye(3).realize(), Tensor.eye(3)
+    first += 1
+    close(first, np.eye(3, dtype=np.float32) + 1)
+    close(second, np.eye(3, dtype=np.float32))
+    leaf = Tensor.eye(3, requires_grad=True)
+    (leaf * 2).sum().backward()
+    assert leaf.grad is not None and leaf.grad.tolist() == [[2.0] * 3] * 3
+    assert Tensor.eye(3).requires_grad in (None, False)
+
+
 def test_meshgrid() -> None:
     a, b = np.arange(3), np.arange(2, dtype=np.float32)
     for indexing in ("ij", "xy"):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -323,6 +324,97 @@ def test_the_identity_map_hits_elements_as_pytorch_does(aligned: bool) -> None:
     (Tensor(image).grid_sample(ours_grid, align_corners=aligned) * Tensor(weights)).sum().backward()
     assert ours.grad is not None
     np.testing.assert_allclose(ours.grad.numpy(), theta.grad.numpy(), rtol=1e-4, atol=1e-3)
+
+
+def ties(size: int, dtype: Any, *, aligned: bool) -> Any:
+    """Coordinates whose positions are halves and whole numbers, far outside too, and their next
+    neighbours.
+    """
+    spots = np.arange(-6 * size, 8 * size) / 2
+    exact = (2 * spots / (size - 1) - 1) if aligned else ((2 * spots + 1) / size - 1)
+    middle = exact.astype(dtype)
+    around = [np.nextafter(middle, dtype(far)) for far in (np.inf, -np.inf)]
+    return np.concatenate([middle, *around])
+
+
+def position(shifted: Any, size: int, *, aligned: bool, is_volume: bool) -> Any:
+    """The position of a coordinate + 1: a product and a difference, of images rounded once."""
+    half = (size - 1) / 2 if aligned else size / 2
+    if aligned or is_volume:
+        return shifted * shifted.dtype.type(half) - shifted.dtype.type(0 if aligned else 0.5)
+    exact = [Fraction(float(each)) * Fraction(half) - Fraction(1, 2) for each in shifted]
+    return np.array([float(each) for each in exact]).astype(shifted.dtype)
+
+
+def nearest(spot: Any, size: int, padding: str, *, aligned: bool) -> Any:
+    """The element, counted from 1, nearest to each position; 0 is outside."""
+    low, high = (0.0, size - 1.0) if aligned else (-0.5, size - 0.5)
+    span, away = high - low, np.abs(spot - spot.dtype.type(low))
+    rest, is_back = np.fmod(away, span), np.floor(away / span) % 2 == 1
+    reflected = np.where(is_back, span - rest, rest) + spot.dtype.type(low)
+    found = np.rint(
+        spot
+        if padding == "zeros"
+        else (reflected if padding == "reflection" else spot).clip(0, size - 1)
+    )
+    return np.where((found >= 0) & (found < size), found + 1, 0)
+
+
+@pytest.mark.parametrize("padding", ["zeros", "border", "reflection"])
+@pytest.mark.parametrize("aligned", [False, True])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_the_nearest_element_at_a_tie(dtype: Any, aligned: bool, padding: str) -> None:
+    """The last bit of a position decides, so the order of roundings is PyTorch's."""
+    for size, depth in ((3, 2), (6, 2), (7, 3), (6, 3)):
+        coordinates = ties(size, dtype, aligned=aligned)
+        grid = np.zeros((1, *[1] * (depth - 1), len(coordinates), depth), dtype)
+        grid[..., 0] = coordinates
+        image = np.arange(1, size + 1, dtype=dtype).reshape(1, *[1] * depth, size)
+        made = Tensor(image).grid_sample(Tensor(grid), "nearest", padding, aligned)
+        spot = position(coordinates + dtype(1), size, aligned=aligned, is_volume=depth == 3)
+        expected = nearest(spot, size, padding, aligned=aligned)
+        np.testing.assert_array_equal(made.numpy().ravel(), expected)
+
+
+@pytest.mark.parametrize("depth", [2, 3])
+def test_the_reflection_of_what_is_far_outside(depth: int) -> None:
+    """In images a position less whole periods is rounded once, in volumes the rest of a division by
+    the size is exact: as PyTorch has them.
+    """
+    rng, size = np.random.default_rng(9), 7
+    coordinates = (rng.choice([-1, 1], 400) * 10 ** rng.uniform(4, 7.5, 400)).astype(np.float32)
+    grid = np.zeros((1, *[1] * (depth - 1), len(coordinates), depth), np.float32)
+    grid[..., 0] = coordinates
+    image = np.arange(1, size + 1, dtype=np.float32).reshape(1, *[1] * depth, size)
+    made = Tensor(image).grid_sample(Tensor(grid), "nearest", "reflection", True)
+    away = np.abs((coordinates + np.float32(1)) * np.float32((size - 1) / 2))
+    if depth == 3:
+        rest, wraps = np.fmod(away, np.float32(6)), np.floor(away / np.float32(6))
+        spot = np.where(wraps % 2 == 1, np.float32(6) - rest, rest)
+    else:
+        periods = np.floor(away / np.float32(12)).astype(np.float64)
+        rest = (away - periods * 12).astype(np.float32)
+        spot = np.where(rest > 6, np.float32(12) - rest, rest)
+    np.testing.assert_array_equal(made.numpy().ravel(), np.rint(spot).clip(0, 6) + 1)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_affine_grid_rounds_each_product(dtype: Any) -> None:
+    """x a + y b + c from the left, of coordinates that are exact; a matrix product may round
+    otherwise, and a tie of the nearest element depends on it.
+    """
+    theta = np.random.default_rng(8).normal(size=(3, 2, 3)).astype(dtype)
+    x, y = (np.arange(1 - n, n, 2).astype(dtype) / dtype(n) for n in (16, 8))
+    a, b, c = (theta[:, None, None, :, k] for k in range(3))
+    expected = (x[None, None, :, None] * a + y[None, :, None, None] * b) + c
+    made = nn.functional.affine_grid(Tensor(theta), (3, 1, 8, 16), False)
+    # 2 / 15 and 2 / 7 are rounded: elsewhere coordinates may be a bit away.
+    exact = np.isin(
+        nn.functional.affine_grid(Tensor(np.eye(2, 3, dtype=dtype)[None]), (1, 1, 8, 16)).numpy(),
+        [*x, *y],
+    ).all(-1)
+    assert exact.sum() > 20
+    np.testing.assert_array_equal(made.numpy()[:, exact[0]], expected[:, exact[0]])
 
 
 def test_a_position_on_the_border_is_outside_of_it_for_gradients() -> None:

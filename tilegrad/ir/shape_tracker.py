@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tilegrad.base.dtype import dtypes
+from tilegrad.ir.coordinates import CoordinateSteps, groups_without_carry
 from tilegrad.ir.op import Axis, Ops
 from tilegrad.ir.rules import simplify, simplify_under, terms_of
 from tilegrad.ir.sizes import Sizes, as_node, tidy
@@ -112,26 +113,20 @@ class ShapeTracker:
         if idxs is None:
             idxs = [UOp.range(size, axis, Axis.LOOP) for axis, size in enumerate(self.shape)]
         index = [simplify(coordinate) for coordinate in fit_axes("index", self.shape, idxs)]
-        position, valid = self.views[-1].to_indexed_uops(index, _TRUE)
+        above = self.views[-1]
+        position, valid = above.to_indexed_uops(index, _TRUE)
         for view in reversed(self.views[:-1]):
-            inner = view.minify()
-            coordinates: list[UOp] = []
-            step: Any = 1
-            for axis, size in reversed(list(enumerate(inner.shape))):
-                coordinate = position // as_node(step)
-                coordinates.append(
-                    simplify(coordinate if axis == 0 else coordinate % as_node(size))
-                )
-                step = tidy(step * size)
+            below, index = _index_below(view, above, position, index)
             # Inner axes first: a flat position is decomposed from its fast end.
             backward = View(
-                inner.shape[::-1],
-                inner.strides[::-1],
-                inner.offset,
-                inner.mask and inner.mask[::-1],
+                below.shape[::-1],
+                below.strides[::-1],
+                below.offset,
+                below.mask and below.mask[::-1],
             )
-            position, inside = backward.to_indexed_uops(coordinates, _TRUE)
+            position, inside = backward.to_indexed_uops(index[::-1], _TRUE)
             valid = simplify(valid & (inside if valid is _TRUE else simplify_under(inside, valid)))
+            above = below
         return (position if valid.op is Ops.CONST else simplify_under(position, valid)), valid
 
     def real_strides(self) -> tuple[sint | None, ...]:
@@ -156,3 +151,49 @@ class ShapeTracker:
         """The position as text, with its condition."""
         position, valid = self.to_indexed_uops()
         return render(position) if valid is _TRUE else f"{render(position)} if {render(valid)}"
+
+
+def _index_below(
+    view: View, above: View, position: UOp, index: Sequence[UOp]
+) -> tuple[View, list[UOp]]:
+    """`view`, perhaps on fewer axes, and the index in it of the element of `above` at `index`; its
+    `position` there numbers the elements of `view`. Right where `above` is valid.
+
+    A position is divided by sizes only where it carries from one axis into another: the bounds of
+    what is valid say so, which a division of the whole position would not know of.
+    """
+    whole = view.minify()
+    found = [_grouped(each, above) for each in (view, whole)]
+    if found[0] is None or found[1] is None:
+        return whole, _divided(position, whole.shape)
+    below, (groups, steps) = (view, found[0])
+    if len(view.shape) - len(groups) > len(whole.shape) - len(found[1][0]):
+        below, (groups, steps) = whole, found[1]
+    inner: list[UOp] = []
+    for number, group in enumerate(groups):
+        at = as_node(steps.origin[number])
+        for coordinate, change, (low, _) in zip(index, steps.changes, steps.box, strict=True):
+            if change[number]:
+                at = at + (coordinate - low) * change[number]
+        inner += _divided(simplify(at), [below.shape[axis] for axis in group])
+    return below, inner
+
+
+def _grouped(view: View, above: View) -> tuple[list[list[int]], CoordinateSteps] | None:
+    """The axes of `view` that positions of `above` carry between, in groups."""
+    bounds = (value for pair in above.box for value in pair)
+    numbers: Any = (above.offset, *above.strides, *bounds, *view.shape)
+    if not all(isinstance(value, int) for value in numbers) or 0 in view.shape:
+        return None
+    return groups_without_carry(view.shape, above.offset, above.strides, above.box)  # type: ignore[arg-type]
+
+
+def _divided(position: UOp, shape: Sequence[sint]) -> list[UOp]:
+    """The index in `shape` of the row-major `position`."""
+    index: list[UOp] = []
+    step: Any = 1
+    for axis, size in reversed(list(enumerate(shape))):
+        coordinate = position // as_node(step)
+        index.append(simplify(coordinate if axis == 0 else coordinate % as_node(size)))
+        step = tidy(step * size)
+    return index[::-1]

@@ -18,6 +18,7 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 from tilegrad.base.errors import ShapeError
+from tilegrad.ir.coordinates import coordinate_steps
 from tilegrad.ir.rules import simplify
 from tilegrad.ir.sizes import (
     Sizes,
@@ -171,6 +172,11 @@ class View:
     def size(self) -> sint:
         """The number of elements."""
         return tidy(prod(self.shape))  # type: ignore[no-any-return]
+
+    @property
+    def box(self) -> Mask:
+        """From where to where elements are valid, on each axis."""
+        return self.mask or tuple((0, size) for size in self.shape)
 
     @cached_property
     def contiguous(self) -> bool:
@@ -366,21 +372,9 @@ def fit_axes(name: str, shape: Sizes, given: Sequence[Any]) -> tuple[Any, ...]:
     return tuple(given)
 
 
-def _coordinates(position: int, runs: Sequence[_AxisRun]) -> list[int]:
-    """The row-major `position` as a coordinate of each run; the first one has the overflow."""
-    found: list[int] = []
-    for run in reversed(runs[1:]):
-        position, coordinate = divmod(position, run.size)
-        found.append(coordinate)
-    return [position, *reversed(found)] if runs else []
-
-
 def _through(runs: list[_AxisRun], offset: Any, other: View) -> View | None:
-    """`other`, whose positions are elements of `runs`, as one view.
-
-    The first valid element and its neighbour on each axis determine the change of every coordinate
-    per step on that axis. If no coordinate leaves its run anywhere in the valid box, no carry
-    occurs, and the changes are the strides.
+    """`other`, whose positions are elements of `runs`, as one view: where no position carries from
+    a run into the next, the changes of the coordinates are the strides.
     """
     numbers = [
         other.offset,
@@ -391,35 +385,29 @@ def _through(runs: list[_AxisRun], offset: Any, other: View) -> View | None:
         numbers += [run.size, run.low, run.high]
     if not all(isinstance(value, int) for value in [*numbers, *other.shape]):
         return None
-    box: Any = other.mask or tuple((0, size) for size in other.shape)
-    corner: Any = other.offset + sum(low * step for (low, _), step in zip(box, other.strides))
-    origin = _coordinates(corner, runs)
-    strides: list[Any] = []
-    steps: list[list[int]] = []
-    for (low, high), step in zip(box, other.strides):
-        beside = _coordinates(corner + step, runs) if high - low > 1 else origin
-        steps.append([b - a for a, b in zip(origin, beside)])
-        strides.append(sum(step * run.stride for step, run in zip(steps[-1], runs)))
+    sizes = [run.size for run in runs]
+    steps = coordinate_steps(sizes, other.offset, other.strides, other.box)  # type: ignore[arg-type]
+    if steps.carries(sizes):
+        return None
+    box, origin, changes = steps
+    strides: list[Any] = [
+        sum(by * run.stride for by, run in zip(change, runs)) for change in changes
+    ]
     mask, is_nothing = list(box), False
     for number, run in enumerate(runs):
-        reach = [step[number] * (high - low - 1) for step, (low, high) in zip(steps, box)]
-        least = origin[number] + sum(min(step, 0) for step in reach)
-        most = origin[number] + sum(max(step, 0) for step in reach)
-        if least < 0 or most >= run.size:
-            return None
+        least, most = steps.bounds(number)
         if least >= run.low and most < run.high:
             continue
-        moved = [axis for axis, step in enumerate(reach) if step]
+        moved = [axis for axis, step in enumerate(steps.reach(number)) if step]
         if len(moved) > 1:
             return None
         if not moved:
-            # A later run may still carry into this one.
             is_nothing = True
             continue
         # One axis alone changes this coordinate: the run's valid elements are an interval of that
         # axis.
         (axis,) = moved
-        first, by = origin[number], steps[axis][number]
+        first, by = origin[number], changes[axis][number]
         near, far = (
             (run.low - first, run.high - 1 - first)
             if by > 0

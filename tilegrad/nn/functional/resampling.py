@@ -137,8 +137,12 @@ def _affine_positions(theta: Tensor, sizes: tuple[int, ...], is_aligned: bool) -
             line = line * (count - 1) / count
         lines.append(line.reshape(*[-1 if at == axis else 1 for at in range(axes)]).expand(*sizes))
     # x, the last axis, comes first.
-    positions = Tensor.stack(*lines[::-1], lines[0].const_like(1), dim=-1).reshape(1, -1, axes + 1)
-    return (positions @ theta.transpose(1, 2)).reshape(theta.shape[0], *sizes, axes)
+    # One product after the other, each rounded, and the shift at last, as PyTorch does: a matrix
+    # product rounds otherwise, and at a tie of `grid_sample` the last bit decides.
+    factors = theta.reshape(theta.shape[0], *[1] * axes, axes, axes + 1)
+    *scaled, shift = [factors[..., k] for k in range(axes + 1)]
+    terms = [line.unsqueeze(-1) * factor for line, factor in zip(lines[::-1], scaled)]
+    return sum(terms[1:], terms[0]) + shift
 
 
 def _coordinates(like: Tensor, count: int) -> Tensor:
@@ -146,9 +150,10 @@ def _coordinates(like: Tensor, count: int) -> Tensor:
     0 for one. At an element the gradient of `grid_sample` depends on the last bit.
     """
     steps = Tensor.arange(count, device=like.device)
+    line = steps.cast(like.dtype)._wide()
     if count < 2:
-        return steps.cast(like.dtype)
-    wide = steps.cast(steps._widest_float())
-    step = (wide * 0 + 2 / (count - 1)).cast(like.dtype).cast(wide.dtype)
-    first, last = wide * step - 1, (wide * -1 + (count - 1)) * -step + 1
+        return line.cast(like.dtype)
+    step = line.const_like(2 / (count - 1)).cast(like.dtype).cast(line.dtype)
+    first = line._times_plus(step, -1)
+    last = (line * -1 + (count - 1))._times_plus(-step, 1)
     return (steps < count // 2).where(first, last).cast(like.dtype)

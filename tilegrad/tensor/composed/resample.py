@@ -22,7 +22,7 @@ from tilegrad.base.errors import (
 from tilegrad.base.origin import composed
 from tilegrad.tensor.calls.number_tables import number_table
 from tilegrad.tensor.calls.templates import templated
-from tilegrad.tensor.composed.rearrange import Rearranging
+from tilegrad.tensor.composed.grid_positions import GridAxis, GridPositions
 from tilegrad.tensor.composed.resampling_filters import (
     FilterWindow,
     Steps,
@@ -51,7 +51,7 @@ _LARGEST_BY_CORNERS, _VECTOR_BYTES = 128, 32
 _IN_VECTORS, _ALONE = (2, 3, 1, 0), (1, 0, 2, 3)
 
 
-class Resampling(Rearranging):
+class Resampling(GridPositions):
     """Resampling methods."""
 
     __slots__ = ()
@@ -262,12 +262,14 @@ class Resampling(Rearranging):
             return self.zeros_like().reshape(-1)._slice(0, 0, 0).reshape(count, channels, *outer)
         # The last coordinate is that of the first axis.
         wide = grid._wide()
+        described = [
+            GridAxis(size, padding_mode, align_corners, is_volume=depth == 3) for size in sizes
+        ]
         axes = [
-            wide._slice(grid.ndim - 1, depth - 1 - axis, depth - axis)
+            wide._slice(grid.ndim - 1, depth - 1 - number, depth - number)
             .reshape(count, -1)
-            ._in_elements(sizes[axis], align_corners=align_corners)
-            ._neighbours(mode, sizes[axis], padding_mode, align_corners=align_corners)
-            for axis in range(depth)
+            ._neighbours(mode, axis)
+            for number, axis in enumerate(described)
         ]
         rows = self.permute(0, *range(2, self.ndim), 1).reshape(-1, channels)._wide()
         batch = self._iota(count).reshape(count, 1) * math.prod(sizes)
@@ -299,64 +301,6 @@ class Resampling(Rearranging):
         assert inside is not None
         found = self._rows(inside.where(index, -1))
         return found if factor is None else found * factor.unsqueeze(-1).cast(found.dtype)
-
-    def _neighbours(
-        self, mode: str, size: int, padding_mode: str, *, align_corners: bool
-    ) -> list[tuple[Self, Self | None]]:
-        """The elements around positions on an axis: whole positions, and their weights."""
-        if mode == "bicubic":
-            low = self.floor()
-            after = self - low
-            return [
-                (
-                    (low + step)._padded_into(size, padding_mode, align_corners=align_corners),
-                    (after - step)._keys(is_near=step in (0, 1)),
-                )
-                for step in range(-1, 3)
-            ]
-        spot = self._padded_into(size, padding_mode, align_corners=align_corners)
-        if mode == "nearest":
-            return [(spot.round(), None)]
-        low = spot.floor()
-        return [(low, low + 1 - spot), (low + 1, spot - low)]
-
-    def _keys(self, *, is_near: bool) -> Self:
-        """Keys' cubic with slope -0.75 at these distances: below 1 where they are near, else 2."""
-        far = self.abs()
-        if is_near:
-            return (far * 1.25 - 2.25) * far * far + 1
-        return ((far * -0.75 + 3.75) * far - 6) * far + 3
-
-    def _in_elements(self, size: int, *, align_corners: bool) -> Self:
-        """Coordinates from -1 to 1 as positions among `size` elements. They are rounded once: at
-        an element a gradient depends on the last bit, and the identity map hits them all.
-        """
-        x = self
-        if align_corners:
-            return (x + 1) * ((size - 1) / 2)
-        shifted = (x + 1).cast(x._widest_float())
-        return (shifted * (size / 2) - 0.5).cast(x.dtype)
-
-    def _padded_into(self, size: int, padding_mode: str, *, align_corners: bool) -> Self:
-        """Positions where those outside of `size` elements are replaced as the padding says."""
-        spot = self
-        if padding_mode == "reflection":
-            low, high = (0.0, size - 1.0) if align_corners else (-0.5, size - 0.5)
-            span = high - low
-            if span:
-                # There and back again is one period.
-                away = (spot - low).abs()
-                wraps = (away / span).detach().floor()
-                rest = away - wraps * span
-                is_back = (wraps - (wraps / 2).floor() * 2).ne(0)
-                spot = is_back.where(span - rest, rest) + low
-            else:
-                spot = spot * 0
-        if padding_mode == "zeros":
-            return spot
-        # No element is the reflection of an infinite position, either.
-        is_inside = (spot > 0) & (spot < size - 1)
-        return spot.isnan().where(0, is_inside.where(spot, spot.detach().clip(0, size - 1)))
 
     @templated
     @composed

@@ -29,6 +29,9 @@ __all__ = ["Creation"]
 # By class, sizes and diagonal, the masks of triangles that came last: each layer of a network asks
 # for that of its step.
 _triangles: Recent[tuple[Any, ...], UOp] = Recent(lambda: 64)
+# By class, sizes and dtype, the graphs of identity matrices: a loop asks for one in each step, and
+# its twelve calls cost more than to compute it.
+_identities: Recent[tuple[Any, ...], UOp] = Recent(lambda: 64)
 
 
 class Creation(Filled):
@@ -179,9 +182,20 @@ class Creation(Filled):
         """
         rows, columns = as_int("eye", "n", n), as_int("eye", "m", n if m is None else m)
         as_sizes("eye", (rows, columns))
+        wanted = as_dtype(dtype or dtypes.default_float)
+        key = cls, rows, columns, wanted
+        known = _identities.get(key)
+        if known is not None:
+            return cls._of(known, device)._wanting(requires_grad)
         size = min(rows, columns)
-        square = cls.full((size,), 1, device, dtype or dtypes.default_float).diag()
-        return square.pad(((0, rows - size), (0, columns - size)))._wanting(requires_grad)
+        square = cls.full((size,), 1, device, wanted).diag()
+        made = square.pad(((0, rows - size), (0, columns - size)))
+        if made._call is None and made._node.is_constant:
+            for node in made._node.toposort():
+                # A node that all share bears no one's line.
+                node.origin = ()
+            _identities.put(key, made._node)
+        return made._wanting(requires_grad)
 
     def meshgrid(self, *others: Self, indexing: str = "ij") -> tuple[Self, ...]:
         """Coordinates of a grid: this vector and `others`, each expanded over the grid that all
