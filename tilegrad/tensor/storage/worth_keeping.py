@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
+from tilegrad.engine.realize.realize import memory_of
 from tilegrad.engine.realize.request import Request
 from tilegrad.engine.run import leaf_memory as store
 from tilegrad.ir.op import Ops
@@ -104,6 +105,9 @@ def worth_keeping(request: Request, needed: Collection[UOp]) -> list[UOp]:
         if root.op in NEVER_MATERIALISED:
             continue
         if root in materialised or root.is_constant or is_stored(root):
+            continue
+        if root.stored is not None and memory_of(root) is not None:
+            # An earlier run has stored it.
             continue
         if root in wanted or is_cheap(root, materialised) or is_unpacked(root):
             continue
