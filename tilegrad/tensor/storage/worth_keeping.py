@@ -6,7 +6,6 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from tilegrad.engine.realize.realize import memory_of
 from tilegrad.engine.realize.request import Request
 from tilegrad.engine.run import leaf_memory as store
 from tilegrad.ir.op import Ops
@@ -106,8 +105,7 @@ def worth_keeping(request: Request, needed: Collection[UOp]) -> list[UOp]:
             continue
         if root in materialised or root.is_constant or is_stored(root):
             continue
-        if root.stored is not None and memory_of(root) is not None:
-            # An earlier run has stored it.
+        if _was_computed(root, request):
             continue
         if root in wanted or is_cheap(root, materialised) or is_unpacked(root):
             continue
@@ -119,3 +117,9 @@ def worth_keeping(request: Request, needed: Collection[UOp]) -> list[UOp]:
             left -= size
             materialised[root] = None
     return list(materialised)
+
+
+def _was_computed(node: UOp, request: Request) -> bool:
+    """Whether a request has the memory of `node` in its place."""
+    number = request.numbers.get(node)
+    return number is not None and request.nodes[number] is not node
