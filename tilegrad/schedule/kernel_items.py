@@ -56,8 +56,10 @@ class _Made(NamedTuple):
     offset_names: tuple[int, ...]
 
 
+# Kernels of other graphs that are kept: each is a graph.
+_MOST = 512
 # Kernels of all graphs by their regions, the target and whether they are plain.
-_built: Recent[Hashable, _Made] = Recent(lambda: config.KEEP_KERNELS)
+_built: Recent[Hashable, _Made] = Recent(lambda: min(_MOST, config.KEEP_KERNELS))
 
 
 class KernelItems:
