@@ -143,7 +143,7 @@ class KernelItems:
         region = self._region(node, value, numbers)
         # Whether it reads its own output counts, too.
         key = self._key_of(region.key, region, node, value, target), numbers.get(target)
-        known = self._known(key, node)
+        known = self.made.get(key) or self._of_another_graph(key, node)
         if known is not None:
             self._add_known(node, value, target, region, numbers, known)
             return
@@ -164,13 +164,14 @@ class KernelItems:
             if free is not None:
                 self.movable[free_key] = found, free
 
-    def _known(self, key: Hashable, node: UOp) -> _Made | None:
-        """The kernel that was built under `key`, for this graph or an earlier one; a trace shows
+    def _of_another_graph(self, key: Hashable, node: UOp) -> _Made | None:
+        """The kernel that was built under `key` for another graph; none for a trace, which shows
         how each is built.
         """
-        found = self.made.get(key)
-        if found is None and trace.get() is None:
-            found = _built.get(self._in_all_graphs(key, node))
+        found = None if trace.get() is not None else _built.get(self._in_all_graphs(key, node))
+        if found is not None:
+            self.made[key] = found
+            self._begin(found.ast, node)
         return found
 
     def _in_all_graphs(self, key: Hashable, node: UOp) -> Hashable:
@@ -309,7 +310,12 @@ class KernelItems:
                 node, self.device[node], target, reads, needs, ast, nodes, draws, offset_names
             )
         )
-        if is_new and is_never_joined(ast) and not has_offsets(ast):
+        if is_new:
+            self._begin(ast, node)
+
+    def _begin(self, ast: UOp, node: UOp) -> None:
+        """Tell of a kernel that is new to this graph, if it is final."""
+        if is_never_joined(ast) and not has_offsets(ast):
             self.begin(ast, self.device[node])
 
     def _note_index(self, node: UOp, raw: UOp, builder: KernelBuilder) -> None:
