@@ -26,8 +26,8 @@ from tilegrad.engine.run import leaf_memory, run
 from tilegrad.grad import derivative_templates as grad_templates
 from tilegrad.ir import uop
 from tilegrad.runtime.buffer import Buffer
-from tilegrad.tensor.calls import template_table
 from tilegrad.schedule import kernel_items
+from tilegrad.tensor.calls import template_table
 from tilegrad.tensor.storage import block_runs, segments
 
 Graph = Callable[[Tensor, int], Tensor]
