@@ -56,10 +56,9 @@ class _Made(NamedTuple):
     offset_names: tuple[int, ...]
 
 
-# Kernels of other graphs that are kept: each is a graph.
-_MOST = 512
-# Kernels of all graphs by their regions, the target and whether they are plain.
-_built: Recent[Hashable, _Made] = Recent(lambda: min(_MOST, config.KEEP_KERNELS))
+# Kernels of all graphs by their regions, the target and whether they are plain: a share of the
+# kernels that are known, as each is a graph.
+_built: Recent[Hashable, _Made] = Recent(lambda: config.KEEP_KERNELS // 8)
 
 
 class KernelItems:
