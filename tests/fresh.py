@@ -25,10 +25,11 @@ from tilegrad.tensor.storage import running, short_reads
 
 __all__ = ["forget", "forget_others", "skip_if_edited"]
 
-# Where results of the user's calls are kept. What stages of the compiler know of their rules
-# depends on no graph.
+# Where results of the user's calls are kept, and kernels of their graphs. What the other stages of
+# the compiler know of their rules depends on no graph.
 _LAYERS = tuple(
-    f"tilegrad.{layer}" for layer in ("capture", "engine", "grad", "nn", "tensor", "torch")
+    f"tilegrad.{layer}"
+    for layer in ("capture", "engine", "grad", "nn", "schedule", "tensor", "torch")
 )
 
 

@@ -21,6 +21,7 @@ from tilegrad.engine.build import pipeline
 from tilegrad.engine.plans import plans
 from tilegrad.engine.realize import bindings
 from tilegrad.engine.run import run
+from tilegrad.schedule import kernel_items
 from tilegrad.tensor.storage import segments
 
 # Two kernels, a copy and a read, with values that no other test computes.
@@ -79,6 +80,7 @@ def compute(device: str = "CPU", scale: float = 1.0) -> tuple[list[float], tuple
     segments._known.clear()
     plans._plans.clear()
     pipeline._kernels.clear()
+    kernel_items._built.clear()
     run._programs.clear()
     before = work()
     x = Tensor([[1.0, 2.0], [3.0, 4.0]], device=device)

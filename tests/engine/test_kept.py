@@ -46,6 +46,17 @@ def test_a_loop_that_logs_a_derived_number_has_one_graph() -> None:
     assert _plans_of(step) == 0
 
 
+def test_a_value_that_an_earlier_run_stored_is_not_stored_again() -> None:
+    """Two reads of a product: the first run keeps it, and the second has one launch over it."""
+    hidden, out = Tensor(numbers(1, 24)).realize(), Tensor(numbers(24, 50, seed=1)).realize()
+    expected = numbers(1, 24).astype(np.float64) @ numbers(24, 50, seed=1)
+    scores = hidden @ out
+    assert scores.argmax(1).item() == expected.argmax()
+    before = GlobalCounters.kernel_count
+    assert scores.max().item() == pytest.approx(expected.max(), rel=1e-5)
+    assert GlobalCounters.kernel_count == before + 1
+
+
 def test_a_value_that_a_pending_tensor_needs_is_kept_where_it_is_computed() -> None:
     matrix = numbers(6, 6)
     matrix = matrix @ matrix.T

@@ -342,6 +342,34 @@ def test_training_whose_last_batch_is_short() -> None:
     assert _plans(epoch, range(3)) == 0
 
 
+def test_all_plans_of_epochs_with_a_short_last_batch_are_made_in_the_first() -> None:
+    """Also those of the step behind that batch, whose graph holds the short one and its own."""
+    data, goal = numbers(45, 12), numbers(45, 6, seed=3)
+    w, weight = Tensor(np.zeros((12, 6), np.float32)), np.zeros((12, 6))
+
+    def batch(start: int) -> None:
+        nonlocal w, weight
+        a, b = data[start : start + 13], goal[start : start + 13]
+        x, y = Tensor(a), Tensor(b)
+        error = x @ w - y
+        w = w - (0.1 / len(x)) * (x.T @ error)
+        expected = a @ weight - b
+        weight = weight - 0.1 / len(a) * (a.T @ expected)
+        close((error * error).mean(), (expected * expected).mean(), 1e-3, 1e-5)
+
+    starts = range(0, 45, 13)
+    with Context(SEGMENTS=1):
+        for start in (*starts, *starts[:2]):
+            batch(start)
+        assert _plans(batch, [*starts[2:], *[*starts] * 20]) == 0
+
+
+def test_a_third_size_behind_one_that_stayed_begins_a_range() -> None:
+    with Context(SEGMENTS=1):
+        assert _plans(_step("product"), [21, 21, 21, 8]) <= 2 + _COPIES
+        assert _plans(_step("product"), [17, 22, 25, 33, 60, 9]) <= 1
+
+
 def test_images_in_batches_of_every_size() -> None:
     from scipy.signal import correlate2d
 

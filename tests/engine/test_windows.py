@@ -36,6 +36,24 @@ def test_from_the_second_place_on_nothing_is_made() -> None:
     assert work() == before
 
 
+@pytest.mark.usefixtures("nothing_known")
+def test_a_call_that_moves_is_known_in_the_graph_of_the_second_step() -> None:
+    """The first step of a loop has a graph of its own. The second one's has both slices, and is
+    the graph of all further ones, wherever they begin.
+    """
+    values = array(400) / 251
+    series, w, weights = Tensor(values).realize(), Tensor(np.zeros(32, np.float32)), np.zeros(32)
+    before = counters.schedules
+    for step in range(12):
+        seen, comes = series[step : step + 32], series[step + 32]
+        error = (seen * w).sum() - comes
+        w = w - 0.01 * error * seen
+        expected = values[step : step + 32] @ weights - values[step + 32]
+        weights = weights - 0.01 * expected * values[step : step + 32]
+        np.testing.assert_allclose(error.item(), expected, rtol=1e-4, atol=1e-5)
+    assert counters.schedules - before <= 2
+
+
 def test_windows_of_every_kind() -> None:
     """Columns, rows, blocks, turned and reversed ones have NumPy's values."""
     values = array(24, 30, 5)

@@ -77,6 +77,27 @@ def test_a_helper_gives_what_this_process_makes(helpers: Helpers) -> None:
     assert helpers.make(jobs(), here) == wanted
 
 
+def test_a_helper_has_a_job_before_this_process_begins_its_own(
+    helpers: Helpers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Though this thread would keep Python's lock for all four."""
+    shared = helpers._shared = workers._SharedJobs()
+    begun: list[bool] = []
+
+    def made_here(job: Job) -> CompiledKernel:
+        begun.append(shared._outstanding.total() > 0)
+        return here(job)
+
+    monkeypatch.setattr(workers, "_HANDOVER_S", 60.0)
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(60.0)
+    try:
+        assert len(helpers.make(jobs(), made_here)) == 4
+    finally:
+        sys.setswitchinterval(interval)
+    assert begun[0] and len(begun) < 4
+
+
 def test_kernels_are_begun_beside_the_schedule(helpers: Helpers) -> None:
     """The first one waits for a second, as a plan of one is made here."""
     plan_jobs = jobs()

@@ -26,6 +26,7 @@ from tilegrad.engine.run import leaf_memory, run
 from tilegrad.grad import derivative_templates as grad_templates
 from tilegrad.ir import uop
 from tilegrad.runtime.buffer import Buffer
+from tilegrad.schedule import kernel_items
 from tilegrad.tensor.calls import template_table
 from tilegrad.tensor.storage import block_runs, segments
 
@@ -115,6 +116,7 @@ def cold(tmp_path: Path) -> Iterator[Callable[[], None]]:
         block_runs._lengths.clear()
         plans._plans.clear()
         pipeline._kernels.clear()
+        kernel_items._built.clear()
         run._programs.clear()
         contexts.append(Context(CACHE=str(tmp_path / str(next(folders)))))
         contexts[-1].__enter__()

@@ -42,7 +42,9 @@ def both_ways(
 
     with monkeypatch.context() as patch:
         patch.setattr(kernel_items.KernelItems, "_build", counted)
+        kernel_items._built.clear()
         found, fewer = plan_nodes(*roots), built
+        kernel_items._built.clear()
         built = 0
         patch.setattr(kernel_items, "without_offsets", lambda region: None)
         patch.setattr(kernel_regions, "_own", lambda value, variables: value)
@@ -50,6 +52,23 @@ def both_ways(
     assert found.items == wanted.items
     assert found.buffers == wanted.buffers and found.outputs == wanted.outputs
     return found, fewer, all_of_them
+
+
+def test_a_schedule_of_a_graph_that_came_before_builds_no_kernel(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Nor one of other memory, or with more beside it."""
+    x, w, y = memory(4, 8), memory(8, 8), memory(4, 8)
+    kernel_items._built.clear()
+    first = plan_nodes(((x @ w).tanh() + 1).sum(1).uop)
+    with monkeypatch.context() as patch:
+        patch.delattr(kernel_items.KernelItems, "_build")
+        again = plan_nodes(((x @ w).tanh() + 1).sum(1).uop)
+        other = plan_nodes(((y @ w).tanh() + 1).sum(1).uop)
+    assert again.items == first.items and again.buffers == first.buffers
+    assert [item.ast for item in other.items] == [item.ast for item in first.items]
+    both = plan_nodes(((y @ w).tanh() + 1).sum(1).uop, y.exp().sum().uop)
+    assert {item.ast for item in first.items} < {item.ast for item in both.items}
 
 
 def recurrent() -> list[Tensor]:

@@ -1,8 +1,9 @@
 """Kernels of stored values: each is built once, whatever the number of equal ones in a graph.
 
-A kernel is known by its region (kernel_regions.py) before it is built, and by its graph before it
-is finished: layers of a network that are alike have one. Buffers are numbers here, so that equal
-kernels differ in the numbers that their items hold.
+A kernel is known by its region (kernel_regions.py) before it is built, also one of an earlier
+graph, and by its graph before it is finished: layers of a network that are alike have one, and so
+have the first steps of a loop. Buffers are numbers here, so that equal kernels differ in the
+numbers that their items hold.
 """
 
 from __future__ import annotations
@@ -10,7 +11,9 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from typing import Any, NamedTuple
 
+from tilegrad.base.config import config
 from tilegrad.base.dtype import DType
+from tilegrad.base.recent import Recent
 from tilegrad.base.trace import PassRecord, trace
 from tilegrad.ir.lengths import extent_of
 from tilegrad.ir.op import Axis, Ops
@@ -51,6 +54,11 @@ class _Made(NamedTuple):
     needs: tuple[int, ...]
     draws: tuple[int, ...]
     offset_names: tuple[int, ...]
+
+
+# Kernels of all graphs by their regions, the target and whether they are plain: a share of the
+# kernels that are known, as each is a graph.
+_built: Recent[Hashable, _Made] = Recent(lambda: config.KEEP_KERNELS // 8)
 
 
 class KernelItems:
@@ -134,7 +142,7 @@ class KernelItems:
         region = self._region(node, value, numbers)
         # Whether it reads its own output counts, too.
         key = self._key_of(region.key, region, node, value, target), numbers.get(target)
-        known = self.made.get(key)
+        known = self.made.get(key) or self._of_another_graph(key, node)
         if known is not None:
             self._add_known(node, value, target, region, numbers, known)
             return
@@ -151,8 +159,22 @@ class KernelItems:
         found = self._made_of(region, numbers, target)
         if found is not None:
             self.made[key] = found
+            _built.put(self._in_all_graphs(key, node), found)
             if free is not None:
                 self.movable[free_key] = found, free
+
+    def _of_another_graph(self, key: Hashable, node: UOp) -> _Made | None:
+        """The kernel that was built under `key` for another graph; none for a trace, which shows
+        how each is built.
+        """
+        found = None if trace.get() is not None else _built.get(self._in_all_graphs(key, node))
+        if found is not None:
+            self.made[key] = found
+            self._begin(found.ast, node)
+        return found
+
+    def _in_all_graphs(self, key: Hashable, node: UOp) -> Hashable:
+        return key, self.targets[self.device[node]], self.plain
 
     def _made_of(self, region: KernelRegion, numbers: dict[int, int], target: int) -> _Made | None:
         """The kernel that was built last, for regions that are equal to its own; None where it
@@ -287,7 +309,12 @@ class KernelItems:
                 node, self.device[node], target, reads, needs, ast, nodes, draws, offset_names
             )
         )
-        if is_new and is_never_joined(ast) and not has_offsets(ast):
+        if is_new:
+            self._begin(ast, node)
+
+    def _begin(self, ast: UOp, node: UOp) -> None:
+        """Tell of a kernel that is new to this graph, if it is final."""
+        if is_never_joined(ast) and not has_offsets(ast):
             self.begin(ast, self.device[node])
 
     def _note_index(self, node: UOp, raw: UOp, builder: KernelBuilder) -> None:

@@ -132,9 +132,13 @@ def kernel_key(ast: UOp, backend: Backend) -> str:
 
 def backend_key(backend: Backend) -> str:
     """The share of the device, its compiler and the switches in every key."""
-    return repr(
-        (backend.target, backend.compiler, config.code_key(), sources_digest(), _findings_state())
-    )
+    return repr((_code_of(backend), config.code_key(), sources_digest(), _findings_state()))
+
+
+@functools.lru_cache(maxsize=64)
+def _code_of(backend: Backend) -> str:
+    """The share of a device and its compiler, which is long."""
+    return repr((backend.target, backend.compiler))
 
 
 def _findings_state() -> str:

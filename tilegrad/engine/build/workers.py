@@ -44,6 +44,8 @@ __all__ = ["Helper", "Helpers", "begin", "behind", "end", "look_ahead", "taken"]
 _PATIENCE_S = 60.0
 # The same for one that is behind, which may get little of a busy machine.
 _PATIENCE_BEHIND_S = 600.0
+# The most that is waited for a helper to be given its first job.
+_HANDOVER_S = 2e-3
 # Kernels from which on a plan is shared with helpers that are not loaded yet, and that are.
 _WORTH_STARTING, _WORTH_SHARING = 8, 2
 
@@ -102,7 +104,19 @@ class _SharedJobs:
                 if self._outstanding[helper] > (len(self._queue) > 1):
                     return None
                 self._outstanding[helper] += 1
+                self._changed.notify()
             return heapq.heappop(self._queue)[2] if own is None else self._reserved.pop(own)
+
+    def hand_over(self, helpers: Collection[Helper]) -> None:
+        """Wait until each of the `helpers`, which have nothing to do, has a job. The thread that
+        gives it needs Python's lock, which a thread with work of its own keeps for milliseconds.
+        """
+
+        def has_begun() -> bool:
+            return not self._queue or all(self._outstanding[each] for each in helpers)
+
+        with self._changed:
+            self._changed.wait_for(has_begun, _HANDOVER_S)
 
     def give(self, key: str, kernel: CompiledKernel | None, helper: Helper | None = None) -> None:
         """Store the kernel of the job with that key; `helper`, if given, has one job less."""
@@ -265,8 +279,10 @@ class Helpers:
             self._shared.close()
 
     def _serve(self, shared: _SharedJobs) -> None:
+        idle = [each for each in self._helpers if each.is_loaded and not each.is_ahead]
         for helper in self._helpers:
             helper.serve(shared)
+        shared.hand_over(idle)
 
     def __len__(self) -> int:
         return len(self._helpers)

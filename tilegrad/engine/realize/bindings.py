@@ -206,12 +206,24 @@ def constants_of(request: Request) -> tuple[Hashable, ...]:
     return tuple([(node.arg,) if node.dtype.is_int else node.arg for node in nodes])
 
 
-_Key = tuple[Config, str, bool, tuple[Any, ...], tuple[int, ...]]
+BindingsKey = tuple[Config, str, bool, tuple[Any, ...], tuple[int, ...]]
+"""The switches, the device, whether constants may vary, and the shared part of a request."""
 # By the switches, the default device, and the shared part of the requests. A key is long, and its
 # hash is computed anew each time: so a use is a number in the entry, and not an order of the table.
-_bindings: dict[_Key, Bindings] = {}
+_bindings: dict[BindingsKey, Bindings] = {}
 _uses = itertools.count(1)
 _lock = held_at_fork(threading.Lock(), 30)
+
+
+def key_of_bindings(request: Request, *, may_vary: bool = True) -> BindingsKey:
+    """The key of the bindings of `request`."""
+    return config.current(), Device.DEFAULT, may_vary, request.signature(), request.needed_later
+
+
+def runs_of(key: BindingsKey) -> int:
+    """How often graphs with that key were run by their nodes."""
+    bindings = _bindings.get(key)
+    return 0 if bindings is None else bindings.runs
 
 
 def binding_of(
@@ -223,7 +235,7 @@ def binding_of(
     """The binding of `request`. Constants that change are variables if they `may_vary`. `otherwise`
     may have a binding for a new signature.
     """
-    key = config.current(), Device.DEFAULT, may_vary, request.signature(), request.needed_later
+    key = key_of_bindings(request, may_vary=may_vary)
     bindings = _bindings.get(key)
     if bindings is None:
         found = otherwise(request) if may_vary else None
@@ -263,7 +275,7 @@ def binding_among(
     return found
 
 
-def _new_bindings(key: _Key, request: Request) -> Bindings:
+def _new_bindings(key: BindingsKey, request: Request) -> Bindings:
     """An empty table for a new key. Beyond KEEP_KERNELS bindings, the quarter that was used longest
     ago is dropped.
     """

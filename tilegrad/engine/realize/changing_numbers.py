@@ -6,9 +6,10 @@ of these kinds anew, by a second graph of it. So the numbers of graphs that are 
 the user's calls, and where a call comes with others, they are variables at once.
 
 Offsets of slices are such numbers as well. The first time, a graph is planned with the offsets of
-its slices as numbers. When the same graph comes with other offsets, it is planned once more with
-variables, and that plan serves all offsets. A graph with many slices of one kind, such as a loop
-over the columns of a tensor, has variables at once, so that one kernel serves all of them.
+its slices as numbers. When the same graph comes with other offsets, or another graph in which a
+call takes a slice that it did not take before, it is planned with variables, and that plan serves
+all offsets. A graph with many slices of one kind, such as a loop over the columns of a tensor, has
+variables at once, so that one kernel serves all of them.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from tilegrad.engine.plans.plans import Graph, key_of
 from tilegrad.engine.realize.request import Request
 from tilegrad.ir.op import Ops
 from tilegrad.ir.slices import MemorySlice, find_slices
+from tilegrad.ir.uop import UOp
 
 __all__ = ["changed_since", "will_change", "with_variable_offsets"]
 
@@ -88,6 +90,8 @@ _MANY = 6
 # By the key of a graph with variables: the offsets in the first such graph, None once there were
 # others.
 _seen: dict[str, tuple[int, ...] | None] = {}
+# By call and axis, the offsets in the graph that was planned last.
+_taken: Recent[tuple[_Call, int], frozenset[int]] = Recent(lambda: _MOST)
 
 
 def with_variable_offsets(graph: Graph) -> Graph:
@@ -97,11 +101,44 @@ def with_variable_offsets(graph: Graph) -> Graph:
         return graph
     key = key_of(graph.nodes, slices)
     positions = tuple([each.start for each in slices])
-    are_variable = _seen.get(key, positions) != positions or _are_many(graph, slices)
+    are_variable = _have_moved(graph, slices)
+    are_variable |= _seen.get(key, positions) != positions or _are_many(graph, slices)
     _seen[key] = None if are_variable else positions
     if len(_seen) > _MOST_OFFSETS:
         del _seen[next(iter(_seen))]
     return replace(graph, slices=slices, key=key) if are_variable else graph
+
+
+def _have_moved(graph: Graph, slices: Sequence[MemorySlice]) -> bool:
+    """Whether a call takes a slice that it did not take in the graph that was planned before; and
+    note the slices of this one.
+    """
+    found = False
+    for call, starts in _starts_by_call(graph, slices).items():
+        found |= not starts <= (_taken.get(call) or starts)
+        _taken.put(call, frozenset(starts))
+    return found
+
+
+def _starts_by_call(
+    graph: Graph, slices: Sequence[MemorySlice]
+) -> dict[tuple[_Call, int], set[int]]:
+    """The offsets that each call takes along an axis. A slice has no call of its own: those that
+    compute with it are meant.
+    """
+    taken: dict[UOp, list[MemorySlice]] = {}
+    for each in slices:
+        taken.setdefault(graph.nodes[each.position], []).append(each)
+    found: dict[tuple[_Call, int], set[int]] = {}
+    for node in graph.nodes:
+        for source in node.src:
+            for each in taken.get(source, ()):
+                if node.op.is_movement:
+                    taken.setdefault(node, []).append(each)
+                elif node.origin:
+                    call = node.op, node.origin
+                    found.setdefault((call, each.axis), set()).add(each.start)
+    return found
 
 
 def _are_many(graph: Graph, slices: list[MemorySlice]) -> bool:

@@ -4,6 +4,10 @@ The first graph of a kind is planned with its sizes, as these make the best kern
 with others, relations between these are looked for (`unknowns` beside this file), and one plan with
 variables for them serves all further sizes: the third plan at most, of a range that is longer than
 that before. A size that keeps coming has a plan of its own again.
+
+Where the first size came several times in a row, another one is likely to be that of the last
+batch, which comes again in each epoch: it has a plan of its own as well, and so has the step behind
+it, which meets both. A range begins with the next number that is new.
 """
 
 from __future__ import annotations
@@ -17,7 +21,16 @@ from tilegrad.base.config import Config, config
 from tilegrad.base.origin import user_line
 from tilegrad.base.recent import Recent
 from tilegrad.device.registry import Device
-from tilegrad.engine.realize.bindings import Binding, Bindings, Sized, binding_among, constants_of
+from tilegrad.engine.realize.bindings import (
+    Binding,
+    Bindings,
+    BindingsKey,
+    Sized,
+    binding_among,
+    constants_of,
+    key_of_bindings,
+    runs_of,
+)
 from tilegrad.engine.realize.request import Request
 from tilegrad.engine.realize.resembling import EarlierKind, sizes_elsewhere, taken_apart
 from tilegrad.engine.realize.skeleton import sizes_of, split, with_sizes
@@ -43,6 +56,9 @@ _COUNTED = 64
 _MOST_GRAPHS = 3
 # The explained kinds of graphs that a new one is compared with.
 _MOST_KNOWN = 8
+# Runs in a row from which on a first size is one that stays, and the most plans beside its own for
+# sizes that may come again.
+_STAYED, _MOST_RECURRING = 2, 3
 # After this many explanations that did not hold, graphs of a kind are planned with their sizes.
 _MOST_GUESSES = 4
 
@@ -89,8 +105,10 @@ class _Family:
         self.explained: Explained | None = None
         self.bindings: Bindings | None = None
         self.sized: Sized | None = None
-        self.guesses = self.reach = 0
+        self.guesses = self.reach = self.recurring = 0
         self.counts = SizeCounts()
+        # The key of the first graph, with its sizes.
+        self.first: BindingsKey | None = None
 
     def note(self, sizes: Sizes, constants: tuple[Hashable, ...]) -> None:
         """Remember a graph: the first one, and the last ones."""
@@ -98,6 +116,17 @@ class _Family:
             self.graphs.append((sizes, constants))
             if len(self.graphs) > _MOST_GRAPHS:
                 del self.graphs[1]
+
+    def may_recur(self, sizes: Sizes) -> bool:
+        """Whether new sizes are likely to come again: those of a last batch behind others, and then
+        those in which both meet.
+        """
+        if self.explained is not None or self.first is None or self.recurring >= _MOST_RECURRING:
+            return False
+        if len(self.graphs) == 1:
+            return runs_of(self.first) >= _STAYED
+        known = {size for graph, _ in self.graphs for size in graph}
+        return self.recurring > 0 and known.issuperset(sizes)
 
 
 _Key = tuple[Config, str, tuple[Any, ...], tuple[int, ...]]
@@ -170,6 +199,12 @@ def _binding_in(
 ) -> Binding | None:
     constants = constants_of(request)
     values = None if family.explained is None else family.explained.values(sizes)
+    if family.may_recur(sizes):
+        family.recurring += 1
+        family.note(sizes, constants)
+        return None
+    if not family.graphs:
+        family.first = key_of_bindings(request)
     if values is None:
         values = _explained(family, request, sizes)
         family.note(sizes, constants)

@@ -105,6 +105,8 @@ def worth_keeping(request: Request, needed: Collection[UOp]) -> list[UOp]:
             continue
         if root in materialised or root.is_constant or is_stored(root):
             continue
+        if _was_computed(root, request):
+            continue
         if root in wanted or is_cheap(root, materialised) or is_unpacked(root):
             continue
         # A slice of memory is memory: an assignment to it would find its copy instead.
@@ -115,3 +117,9 @@ def worth_keeping(request: Request, needed: Collection[UOp]) -> list[UOp]:
             left -= size
             materialised[root] = None
     return list(materialised)
+
+
+def _was_computed(node: UOp, request: Request) -> bool:
+    """Whether a request has the memory of `node` in its place."""
+    number = request.numbers.get(node)
+    return number is not None and request.nodes[number] is not node
