@@ -70,8 +70,11 @@ class LRUAllocator:
             runtime.relieve = self.flush  # type: ignore[method-assign]
             runtime.in_use = self.in_use  # type: ignore[method-assign]
             runtime.waited = self._waited  # type: ignore[method-assign]
-        # Bytes that the runtime gave and has not had back.
+        # Bytes that the runtime gave and has not had back, and their handles by id: a cycle of
+        # objects dies at once, and a handle whose finalizer has run with its buffer's would be
+        # handed on.
         self._taken_bytes = 0
+        self._handles: dict[int, Any] = {}
         # Small blocks that wait, in a list for each size class, and the most of each class.
         # Appending to a list and popping from it are single steps of the interpreter.
         self.quick: dict[int, list[Any]] = {}
@@ -226,6 +229,7 @@ class LRUAllocator:
             del self._by_class[size]
         self._sorted_bytes -= size
         self._taken_bytes -= size
+        self._handles.pop(id(handle), None)
         self.runtime.free(handle, size)
 
     def _reuse(self, size: int) -> Any:
@@ -249,6 +253,7 @@ class LRUAllocator:
         except MemoryError:
             raise self._no_room(nbytes) from None
         self._taken_bytes += size
+        self._handles[id(handle)] = handle
         return handle
 
     def in_use(self) -> dict[str, str]:
