@@ -31,7 +31,7 @@ from tilegrad.base.flat_code import row_of
 from tilegrad.base.references import ONE_ATTRIBUTE_AND_LOCAL
 from tilegrad.base.trace import GlobalCounters
 from tilegrad.capture.checker import CheckerSource
-from tilegrad.capture.entry import Entry, Mismatch, Server, SetGradient
+from tilegrad.capture.entry import Entry, Mismatch, Server, SetGradient, SetMemory
 from tilegrad.capture.modes import others
 from tilegrad.capture.objects import is_own_code
 from tilegrad.capture.results import Build, InputTensor, Items, MadeTensor, Output, Same
@@ -212,9 +212,17 @@ class _CallSource(CheckerSource):
                 self.lines.append(f"{tensor}.{name} = {self._text(effect.build, made, given)}")
                 if name != "grad":
                     self.lines.append(f"with_gradient.add({tensor})")
-            else:
+            elif not isinstance(effect, SetMemory):
                 self.lines.append(f"{self.name(effect)}({made}, {given})")
-        self.lines.append(f"return {self._text(entry.build, made, given)}")
+        result = self._text(entry.build, made, given)
+        moved = [effect for effect in entry.effects if isinstance(effect, SetMemory)]
+        if moved:
+            values = [self._text(effect.build, made, given) for effect in moved]
+            self.lines.append(f"result, *values = {', '.join([result, *values])}")
+            result = "result"
+        for number, effect in enumerate(moved):
+            self.lines.append(f"{self.inputs[effect.number]}.replace(values[{number}])")
+        self.lines.append(f"return {result}")
 
     def _gradient_of(self, number: int) -> str:
         """The attribute that takes the gradient of an input: of a class of tilegrad's, the slot
