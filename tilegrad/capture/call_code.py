@@ -69,16 +69,17 @@ class _CallSource(CheckerSource):
 
     def check_modes(self) -> None:
         """Leave where a call is made in other modes."""
-        shown = ["training()", "gradients()", "Device._default", "dtypes.default_float"]
-        values = self.entry.modes.values
+        shown = ["training()", "gradients()", "Device._default", "Device.renewals"]
+        *values, default_float = self.entry.modes.values[:5]
         wrong = [
             f"{text} is not {self.name(value)}" if "()" in text else f"{text} != {value!r}"
-            for text, value in zip(shown[:3], values, strict=False)
+            for text, value in zip(shown, values, strict=True)
         ]
-        wrong.append(f"{shown[3]} is not {self.name(values[3])}")
-        wrong.append(f"len(others) != {len(values) - 4}")
+        wrong.append(f"dtypes.default_float is not {self.name(default_float)}")
+        others = self.entry.modes.values[5:]
+        wrong.append(f"len(others) != {len(others)}")
         wrong += [
-            f"others[{number}]() != {self.name(value)}" for number, value in enumerate(values[4:])
+            f"others[{number}]() != {self.name(value)}" for number, value in enumerate(others)
         ]
         self.lines += [
             "switches = current_config()",

@@ -24,7 +24,7 @@ from contextlib import suppress
 from typing import Any, ClassVar
 
 from tilegrad.base.config import config
-from tilegrad.base.errors import InternalError, OutOfMemoryError, TilegradError
+from tilegrad.base.errors import DeviceError, InternalError, OutOfMemoryError, TilegradError
 from tilegrad.base.forks import held_at_fork
 from tilegrad.runtime.protocol import Runtime
 
@@ -75,6 +75,8 @@ class LRUAllocator:
         # handed on.
         self._taken_bytes = 0
         self._handles: dict[int, Any] = {}
+        # Whether another device has taken the name.
+        self._is_closed = False
         # Small blocks that wait, in a list for each size class, and the most of each class.
         # Appending to a list and popping from it are single steps of the interpreter.
         self.quick: dict[int, list[Any]] = {}
@@ -106,6 +108,12 @@ class LRUAllocator:
         if nbytes <= 0:
             raise InternalError(
                 f"allocate: {nbytes} bytes on {self.device}", rule="an empty tensor has no buffer"
+            )
+        if self._is_closed:
+            raise DeviceError(
+                f"{self.device}: the tensor was made before this name was registered anew, and its "
+                "memory is another device's",
+                remedy="make it anew from its values, or give the new device another name",
             )
         return self._allocate(size_class(nbytes), nbytes)
 
@@ -145,6 +153,10 @@ class LRUAllocator:
                 blocks.append(handle)
                 return
         self._returned.append(block)
+
+    def close(self) -> None:
+        """Take no more memory: another device has the name, whose kernels do not find it."""
+        self._is_closed = True
 
     def flush(self) -> int:
         """Give every block that waits for reuse back to the device; the number of bytes given
