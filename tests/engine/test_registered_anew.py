@@ -104,5 +104,5 @@ def test_memory_of_the_device_that_had_the_name_is_refused_and_was_readable_unti
     with registered(0, "", ""):
         assert (given() + 1).tolist() == [2.0, 5.0, 10.0]
         for use in (lambda: x.tolist(), lambda: y.numpy(), lambda: (x + given()).tolist()):
-            with pytest.raises(DeviceError, match="AGAIN: .* before this name was registered anew"):
+            with pytest.raises(DeviceError, match=r"AGAIN: .* before this name was"):
                 use()

@@ -31,9 +31,9 @@ from tilegrad.runtime.buffer import Buffer
 
 __all__ = [
     "VALUE_ERRORS", "OverwrittenError", "buffer_from_host", "buffer_in", "buffer_of", "buffers",
-    "by_slot",
-    "empty", "give_up_memory", "is_of_value", "is_overwritten", "is_same", "leaf", "mark_as_of_function",
-    "mark_overwritten", "next_slot", "note_origin", "overwrite", "stale_slots", "stand_for",
+    "by_slot", "empty", "give_up_memory", "is_of_value", "is_overwritten", "is_same", "leaf",
+    "mark_as_of_function", "mark_overwritten", "next_slot", "note_origin", "overwrite",
+    "stale_slots", "stand_for",
 ]  # fmt: skip
 
 _slots = itertools.count()
