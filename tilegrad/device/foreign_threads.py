@@ -41,7 +41,7 @@ class Threads:
         self._file = getattr(module, "__file__", None) or _file_of(type(runtime))
         self._found: weakref.WeakSet[threading.Thread] = weakref.WeakSet()
         self._is_threaded = False
-        # What ended a thread, until a hook has told.
+        # The error that ended a thread, and its line, until a hook has told.
         self._fault: tuple[str, str] | None = None
         self._count = 0
         self.note()

@@ -148,7 +148,7 @@ def by_sources(backend: Backend, factory: Any, count: int) -> Backend:
 
 
 def _code_of(function: Any) -> CodeType | None:
-    """The code behind wrappers; None of what is not written in Python."""
+    """The code behind wrappers, or None where it is not Python's."""
     return getattr(inspect.unwrap(function), "__code__", None)
 
 
