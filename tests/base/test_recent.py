@@ -109,6 +109,7 @@ BOUNDED = {
     "compat/numbers.py _older": "empty outside a block",
     "compat/environment_switches.py _declared": "switches that a script declares",
     "device/cpu_native.py _pools": "weak: the pools that are alive",
+    "device/foreign_threads.py _devices": "weak: the devices of others that are alive",
     "engine/realize/causes.py _recent": "_MOST",
     "torch/hub.py _chosen": "one folder",
     "torch/library.py _known": "operations that a program defines",

@@ -146,3 +146,32 @@ def test_arguments_that_share_memory(
         wanted = wrote(*pair(numbers, fresh))
         np.testing.assert_allclose(found.numpy(), wanted, rtol=1e-6)
         np.testing.assert_allclose(memory.numpy(), numbers, rtol=1e-6)
+
+
+def test_a_result_is_the_value_from_before_an_argument_took_other_memory() -> None:
+    """The argument is a slice of memory, and the result looks at all of that."""
+
+    def advance(x: Tensor) -> tuple[Tensor, Tensor]:
+        before = x.repeat(1)
+        x[...] = before
+        return before, x
+
+    captured = jit(advance)
+    for step in range(6):
+        numbers = np.arange(8, dtype=np.float32).reshape(2, 4) + 10 * step
+        for found in captured(Tensor(numbers)[1]):
+            np.testing.assert_array_equal(found.numpy(), numbers[1])
+
+
+def test_two_arguments_exchange_their_memory() -> None:
+    def exchange(x: Tensor, y: Tensor) -> Tensor:
+        first, second = x.repeat(1), y.repeat(1)
+        x.replace(second)
+        y.replace(first)
+        return first * 2
+
+    captured = jit(exchange)
+    for step in range(6):
+        x, y = Tensor([1.0 + step, 2.0]).realize(), Tensor([3.0, 4.0]).realize()
+        assert captured(x, y).tolist() == [2.0 + 2 * step, 4.0]
+        assert (x.tolist(), y.tolist()) == ([3.0, 4.0], [1.0 + step, 2.0])

@@ -122,3 +122,11 @@ def test_a_program_is_unloaded_with_its_last_reference() -> None:
     del program
     gc.collect()
     assert not is_mapped()
+
+
+def test_padding_of_a_column_that_has_nothing_else_is_summed_in_its_loops() -> None:
+    """A lane whose values are all padding needs no loop, but is added in each iteration."""
+    x = np.arange(125, dtype=np.int32).reshape(5, 5, 5)
+    padding = ((0, 2), (1, 0), (0, 2))
+    found = Tensor(x, device="CLANG").pad(padding, value=1).sum((0, 2))
+    assert found.tolist() == np.pad(x, padding, constant_values=1).sum((0, 2)).tolist()

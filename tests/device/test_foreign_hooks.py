@@ -4,6 +4,7 @@ device and the hook, or a promise that `python -m tilegrad devices` says is not 
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -188,6 +189,65 @@ def test_a_renderer_or_compiler_that_fails_is_named(
         with pytest.raises(CompileError, match=f"BOARD: {said}") as caught:
             use()
         assert "test_foreign_hooks.py" in str(caught.value)
+
+
+# The device with a thread that works off the list.
+THREADED = (
+    ("self.memory, self.queue = {}, []", "self.memory, self.queue = {}, Lane()"),
+    ("while self.queue:\n            self.queue.pop(0)()", "self.queue.join()"),
+    (
+        "class Board(Runtime):",
+        """
+import queue, threading
+
+class Lane(queue.Queue):
+    def __init__(self):
+        super().__init__()
+        threading.Thread(target=self.work, name="lane", daemon=True).start()
+
+    append = queue.Queue.put
+
+    def work(self):
+        while True:
+            command = self.get()
+            command()
+            self.task_done()
+
+class Board(Runtime):""",
+    ),
+)
+RUNS = "self.queue.append(lambda: program.run(memories, variables, blocks, lanes))"
+
+
+def test_a_device_with_a_thread_of_its_own_computes(tmp_path: Path) -> None:
+    with board(tmp_path, *THREADED):
+        assert use() == [[8.0, 10.0], [15.0, 22.0]]
+        assert broken_promises(NAME) == []
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        (RUNS, "self.queue.append(lambda: {}['power'])", "'lane' ended with KeyError: 'power'"),
+        ("command()\n            self.task_done()", "return", "no thread of the device runs"),
+    ],
+)
+def test_a_read_does_not_wait_for_a_thread_that_has_ended(
+    tmp_path: Path, old: str, new: str, said: str
+) -> None:
+    with board(tmp_path, *THREADED, (old, new)):
+        began = time.monotonic()
+        errors = []
+        for _ in range(2):
+            with pytest.raises(DeviceError, match="BOARD: copy_out") as caught:
+                use()
+            errors.append(str(caught.value))
+        assert said in errors[0]
+        assert new in errors[0] or "KeyError" not in said
+        assert "copy_out waits, and no thread of the device runs any more" in errors[1]
+        assert all("test_foreign_hooks.py" in each for each in errors)
+        assert time.monotonic() - began < 60
 
 
 def test_memory_that_is_full_is_no_defect_of_the_hook(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import subprocess
 import sys
@@ -89,6 +90,16 @@ def test_a_copy_within_the_device_does_not_pass_the_host(runtime: WebGPURuntime)
 def test_tensors_move_between_devices() -> None:
     x = Tensor([1.0, 2.0, 3.0]).realize().to("WEBGPU")
     assert (x + 1).to("CPU").mul(2).tolist() == [4.0, 6.0, 8.0]
+
+
+def test_memory_of_a_buffer_that_dies_in_a_cycle_is_used_again() -> None:
+    """The garbage collector released it, and it was handed on all the same."""
+    values = array(999)
+    cycle: list[Any] = [Device["WEBGPU"].buffer(999, dtypes.float32).copy_in(values.tobytes())]
+    cycle.append(cycle)
+    del cycle
+    gc.collect()
+    np.testing.assert_array_equal((on(values) + 1).numpy(), values + 1)
 
 
 # dtypes

@@ -290,7 +290,7 @@ def test_columns_are_read_by_neighbouring_lanes() -> None:
     (load,) = (node for node in lines_of(ast) if node.op is Ops.LOAD and reads_memory(node))
     lanes = {part.arg[0]: stride(load.src[1], part) for part in positions(load)}
     assert lanes["lidx0"] == 1
-    assert lanes["lidx1"] == 64 * 64
+    assert lanes["lidx1"] == 64 * 8
 
 
 def test_a_device_with_smaller_blocks() -> None:

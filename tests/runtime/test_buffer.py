@@ -298,3 +298,37 @@ def test_memory_of_others_is_not_private(allocator: LRUAllocator) -> None:
     theirs.before_write()
     assert theirs.is_private, "it went on in other memory"
     assert Buffer.from_memory(allocator, memoryview(bytes(16)), dtypes.float32).is_private
+
+
+class Owning(Small):
+    """Handles that give their memory back when they die, as those of some drivers do."""
+
+    class Handle:
+        is_released = False
+
+        def __del__(self) -> None:
+            self.is_released = True
+
+    def allocate(self, nbytes: int) -> Any:
+        self.taken += 1
+        return self.Handle()
+
+    def free(self, handle: Any, nbytes: int) -> None:
+        self.taken -= 1
+
+
+@pytest.mark.parametrize("size", [16, 1 << 20])
+def test_a_handle_outlives_a_buffer_that_dies_in_a_cycle(size: int) -> None:
+    """The garbage collector calls all finalizers of a cycle before it asks what they revived."""
+    runtime = Owning()
+    allocator = LRUAllocator("OWNING", runtime)
+    cycle: list[Any] = [Buffer(allocator, size, dtypes.uint8)]
+    assert not cycle[0].handle.is_released
+    cycle.append(cycle)
+    del cycle
+    gc.collect()
+    assert not Buffer(allocator, size, dtypes.uint8).handle.is_released
+    assert runtime.taken == 1
+    allocator.flush()
+    gc.collect()
+    assert runtime.taken == 0

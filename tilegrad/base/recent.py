@@ -9,16 +9,28 @@ from __future__ import annotations
 
 import itertools
 import threading
+import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from tilegrad.base.forks import held_at_fork
 
-__all__ = ["Bounded", "Recent", "SecondTime"]
+__all__ = ["Bounded", "Recent", "SecondTime", "forget_all"]
 
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
+
+
+_tables: weakref.WeakValueDictionary[int, Recent[Any, Any] | Bounded[Any, Any]] = (
+    weakref.WeakValueDictionary()
+)
+
+
+def forget_all() -> None:
+    """Empty every table of the process: facts of a device that is another one now are in many."""
+    for table in list(_tables.values()):
+        table.clear()
 
 
 class Recent(Generic[K, V]):
@@ -26,12 +38,13 @@ class Recent(Generic[K, V]):
     threads may share it.
     """
 
-    __slots__ = ("_entries", "_lock", "_most")
+    __slots__ = ("__weakref__", "_entries", "_lock", "_most")
 
     def __init__(self, most: Callable[[], int]):
         self._most = most
         self._entries: OrderedDict[K, V] = OrderedDict()
         self._lock = held_at_fork(threading.Lock(), 78)
+        _tables[id(self)] = self
 
     def get(self, key: K) -> V | None:
         """The entry, which is then the one used last, or None."""
@@ -78,11 +91,12 @@ class Recent(Generic[K, V]):
 class Bounded(dict[K, V]):
     """At most `most` entries: before one more, the quarter that came first goes."""
 
-    __slots__ = ("_most",)
+    __slots__ = ("__weakref__", "_most")
 
     def __init__(self, most: int):
         super().__init__()
         self._most = most
+        _tables[id(self)] = self
 
     def put(self, key: K, value: V) -> V:
         """Keep `value` under `key`, in place of the old one."""

@@ -10,7 +10,7 @@ from typing import Any
 from tilegrad.base.errors import CaptureError
 from tilegrad.capture.access_paths import AccessPath
 from tilegrad.capture.call_code import compile_call
-from tilegrad.capture.entry import Effect, Entry, Server, SetGradient
+from tilegrad.capture.entry import Effect, Entry, Server, SetGradient, SetMemory
 from tilegrad.capture.graph import Replay
 from tilegrad.capture.guards import Check, is_value, snapshot
 from tilegrad.capture.inputs import Input, is_readable, layout, settle
@@ -415,7 +415,7 @@ class Builder:
                 self.cleared.append(number)
             found.append(SetGradient(number, self._builder(tensor.grad, "grad")))
         for tensor in run.replaced:
-            found.append(_set_memory(self._hold(tensor), self._make(tensor)))
+            found.append(SetMemory(self._hold(tensor), self._make(tensor)))
         return found
 
     # all together
@@ -472,12 +472,5 @@ def _waits_on(known: Before, buffer: Buffer) -> bool:
 def _set_path(path: AccessPath, build: Build) -> Effect:
     def effect(made: Sequence[Tensor], given: Sequence[Tensor]) -> None:
         path.set(build(made, given))
-
-    return effect
-
-
-def _set_memory(number: int, build: Build) -> Effect:
-    def effect(made: Sequence[Tensor], given: Sequence[Tensor]) -> None:
-        given[number].replace(build(made, given))
 
     return effect

@@ -31,7 +31,7 @@ from tilegrad.base.flat_code import row_of
 from tilegrad.base.references import ONE_ATTRIBUTE_AND_LOCAL
 from tilegrad.base.trace import GlobalCounters
 from tilegrad.capture.checker import CheckerSource
-from tilegrad.capture.entry import Entry, Mismatch, Server, SetGradient
+from tilegrad.capture.entry import Entry, Mismatch, Server, SetGradient, SetMemory
 from tilegrad.capture.modes import others
 from tilegrad.capture.objects import is_own_code
 from tilegrad.capture.results import Build, InputTensor, Items, MadeTensor, Output, Same
@@ -69,16 +69,17 @@ class _CallSource(CheckerSource):
 
     def check_modes(self) -> None:
         """Leave where a call is made in other modes."""
-        shown = ["training()", "gradients()", "Device._default", "dtypes.default_float"]
-        values = self.entry.modes.values
+        shown = ["training()", "gradients()", "Device._default", "Device.renewals"]
+        *values, default_float = self.entry.modes.values[:5]
         wrong = [
             f"{text} is not {self.name(value)}" if "()" in text else f"{text} != {value!r}"
-            for text, value in zip(shown[:3], values, strict=False)
+            for text, value in zip(shown, values, strict=True)
         ]
-        wrong.append(f"{shown[3]} is not {self.name(values[3])}")
-        wrong.append(f"len(others) != {len(values) - 4}")
+        wrong.append(f"dtypes.default_float is not {self.name(default_float)}")
+        others = self.entry.modes.values[5:]
+        wrong.append(f"len(others) != {len(others)}")
         wrong += [
-            f"others[{number}]() != {self.name(value)}" for number, value in enumerate(values[4:])
+            f"others[{number}]() != {self.name(value)}" for number, value in enumerate(others)
         ]
         self.lines += [
             "switches = current_config()",
@@ -212,9 +213,17 @@ class _CallSource(CheckerSource):
                 self.lines.append(f"{tensor}.{name} = {self._text(effect.build, made, given)}")
                 if name != "grad":
                     self.lines.append(f"with_gradient.add({tensor})")
-            else:
+            elif not isinstance(effect, SetMemory):
                 self.lines.append(f"{self.name(effect)}({made}, {given})")
-        self.lines.append(f"return {self._text(entry.build, made, given)}")
+        result = self._text(entry.build, made, given)
+        moved = [effect for effect in entry.effects if isinstance(effect, SetMemory)]
+        if moved:
+            values = [self._text(effect.build, made, given) for effect in moved]
+            self.lines.append(f"result, *values = {', '.join([result, *values])}")
+            result = "result"
+        for number, effect in enumerate(moved):
+            self.lines.append(f"{self.inputs[effect.number]}.replace(values[{number}])")
+        self.lines.append(f"return {result}")
 
     def _gradient_of(self, number: int) -> str:
         """The attribute that takes the gradient of an input: of a class of tilegrad's, the slot

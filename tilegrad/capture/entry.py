@@ -47,6 +47,19 @@ class SetGradient:
         given[self.number].grad = self.build(made, given)
 
 
+@dataclass(frozen=True)
+class SetMemory:
+    """The effect of an input that takes other memory. It comes after everything that looks at the
+    memory from before: results, and the values of other such effects.
+    """
+
+    number: int
+    build: Build
+
+    def __call__(self, made: Sequence[Tensor], given: Sequence[Tensor]) -> None:
+        given[self.number].replace(self.build(made, given))
+
+
 def _gone() -> None:
     """Stands for the node of an input that was never seen."""
 

@@ -36,7 +36,8 @@ class Modes:
             self._config = switches
             self._switches = (config.code_key(), switches.DEVICE)
         found = (
-            self._switches, training.get(), gradients.get(), Device._default, dtypes.default_float
+            self._switches, training.get(), gradients.get(), Device._default, Device.renewals,
+            dtypes.default_float,
         )  # fmt: skip
         return (*found, *[mode() for mode in others]) if others else found
 

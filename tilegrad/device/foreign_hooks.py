@@ -17,7 +17,9 @@ from typing import Any
 
 from tilegrad.base.dtype import DType
 from tilegrad.base.errors import CompileError, DeviceError, TilegradError
+from tilegrad.device import foreign_threads
 from tilegrad.device.backend import Backend
+from tilegrad.device.foreign_threads import Threads
 from tilegrad.ir.op import Ops
 from tilegrad.runtime.protocol import Runtime
 from tilegrad.target import Target
@@ -39,6 +41,7 @@ _RULES = {
     "program; with wait it gives the seconds, or None",
     "synchronize": "synchronize() returns when all launches and copies have ended",
 }
+_WAITING = ("copy_out", "synchronize")
 _REQUIRED = ("allocate", "free", "copy_in", "copy_out", "load", "launch")
 _SETS = {
     "missing": "a frozenset of Ops, as frozenset({Ops.EXP2})",
@@ -78,7 +81,7 @@ def raised_in(error: BaseException) -> str:
     frames = [
         each
         for each in traceback.extract_tb(error.__traceback__)
-        if Path(each.filename) != Path(__file__)
+        if Path(each.filename) not in (Path(__file__), Path(foreign_threads.__file__))
     ]
     if not frames:
         return ""
@@ -165,20 +168,30 @@ def _guard_runtime(kind: str, runtime: Any) -> None:
     """Set hooks on the object that call its own."""
     if not hasattr(runtime, "__dict__"):
         return
+    threads = Threads(kind, runtime)
     for hook in _RULES:
         found = getattr(runtime, hook)
         if not hasattr(found, "is_guarded"):
             check = _CHECKS.get(hook, lambda kind, result, given: result)
-            setattr(runtime, hook, _hook(kind, hook, found, check))
+            setattr(runtime, hook, _hook(kind, hook, found, check, threads))
 
 
 def _hook(
-    kind: str, hook: str, found: Callable[..., Any], check: Callable[..., Any]
+    kind: str,
+    hook: str,
+    found: Callable[..., Any],
+    check: Callable[..., Any],
+    threads: Threads,
 ) -> Callable[..., Any]:
     @functools.wraps(found)
     def called(*given: Any, **named: Any) -> Any:
         try:
-            result = found(*given, **named)
+            if hook in _WAITING or named.get("wait") or given[5:6] == (True,):
+                result = threads.wait(hook, functools.partial(found, *given, **named))
+            else:
+                threads.check(hook)
+                result = found(*given, **named)
+                threads.note()
         except (TilegradError, MemoryError):
             raise
         except Exception as error:

@@ -16,11 +16,14 @@ from __future__ import annotations
 import functools
 import hashlib
 import importlib.util
+import inspect
 import os
+import secrets
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import CodeType
 from typing import Any
 
 from tilegrad.base.config import config
@@ -28,7 +31,7 @@ from tilegrad.base.errors import DeviceError, TilegradError
 from tilegrad.device.backend import Backend
 from tilegrad.device.foreign_hooks import raised_in
 
-__all__ = ["GROUP", "Source", "listed_files", "outside"]
+__all__ = ["GROUP", "Source", "by_sources", "listed_files", "outside"]
 
 GROUP = "tilegrad.devices"
 
@@ -130,6 +133,23 @@ def _marked(kind: str, where: str, factory: Any, sources: Sequence[Path]) -> Cal
         return replace(found, compiler=f"{found.compiler} {_digest(sources)}".strip())
 
     return opened
+
+
+def by_sources(backend: Backend, factory: Any, count: int) -> Backend:
+    """The back end of a registered factory, kept apart from others of its name: by the files of its
+    functions, and by how many of the name the process has opened before. Where there is no file, it
+    shares no compiled code with another process.
+    """
+    functions = [getattr(each, "func", each) for each in (factory, backend.render, backend.compile)]
+    files = [Path(code.co_filename) for each in functions if (code := _code_of(each)) is not None]
+    known = [file for file in files if file.is_file()]
+    mark = _digest(known) if known == files else secrets.token_hex(8)
+    return replace(backend, compiler=f"{backend.compiler} {mark} {count or ''}".strip())
+
+
+def _code_of(function: Any) -> CodeType | None:
+    """The code behind wrappers, or None where it is not Python's."""
+    return getattr(inspect.unwrap(function), "__code__", None)
 
 
 def _digest(sources: Sequence[Path]) -> str:

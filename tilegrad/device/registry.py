@@ -23,7 +23,7 @@ from tilegrad.base.errors import DeviceError, TilegradError
 from tilegrad.base.forks import held_at_fork
 from tilegrad.device.backend import Backend
 from tilegrad.device.foreign_hooks import guarded
-from tilegrad.device.outside import listed_files, outside
+from tilegrad.device.outside import by_sources, listed_files, outside
 from tilegrad.ir.placement import Group
 from tilegrad.runtime.protocol import Runtime
 from tilegrad.target import Target
@@ -84,6 +84,13 @@ class Devices:
         self._lock = held_at_fork(threading.RLock(), 60)
         self._default: tuple[str, str] | None = None
         self._asked_by: dict[Any, str] | None = None
+        # Kinds that `register` made known, and how many devices of a name were open before.
+        self._registered: set[str] = set()
+        self._times: dict[str, int] = {}
+        self.renewals = 0
+        """How often another device has taken the name of one that was open."""
+        self.on_renewal: list[Callable[[str], None]] = []
+        """Is called with that name: who keeps anything of the earlier device forgets it."""
 
     @staticmethod
     def canonical(name: str) -> str:
@@ -120,16 +127,21 @@ class Devices:
             if kind in self:
                 raise DeviceError(f"device: {kind} is known already", known=", ".join(self))
             self._factories[kind] = factory
+            self._registered.add(kind)
             self._asked_by = None
 
     def unregister(self, name: str) -> None:
-        """Forget a registered kind and its open devices."""
+        """Forget a registered kind and its open devices. Tensors there can be read until another
+        device takes the name.
+        """
         kind = self.canonical(name)
         with self._lock:
             self._factories.pop(kind, None)
+            self._registered.discard(kind)
             self._asked_by = None
             for opened in [found for found in self._open if found.split(":")[0] == kind]:
                 del self._open[opened]
+                self._times[opened] = self._times.get(opened, 0) + 1
 
     def __contains__(self, kind: str) -> bool:
         return kind in _BUILT_IN or kind in self._factories or kind in outside()
@@ -160,9 +172,16 @@ class Devices:
                     )
                 self._open[name] = found
                 self._close_files()
+                if name in self._times and not self.is_built_in(name):
+                    self._renew(name)
                 if config.DEBUG >= 1:
                     print(f"opened device {name} from pid {os.getpid()}", flush=True)
         return found
+
+    def _renew(self, name: str) -> None:
+        self.renewals += 1
+        for forget in self.on_renewal:
+            forget(name)
 
     def _close_files(self) -> None:
         """Close the files that were opened first, beyond a limit: their tensors keep their memory,
@@ -246,7 +265,12 @@ class Devices:
     def _made(self, name: str, found: Any) -> Backend:
         """A back end as its factory gave it; others' hooks say what is wrong with them."""
         own: Backend = found
-        return own if self.is_built_in(name) else guarded(name, found)
+        if self.is_built_in(name):
+            return own
+        own, kind = guarded(name, found), name.split(":")[0]
+        if kind not in self._registered:
+            return own
+        return by_sources(own, self._factories[kind], self._times.get(name, 0))
 
     def _factory(self, name: str) -> Factory:
         kind = name.split(":")[0]

@@ -92,31 +92,56 @@ def spread_shared(ast: UOp) -> UOp:
 
     before   STORE(shared(l), i, x)                    l: LOCAL 0..32, shared: 4 floats
     after    STORE(shared, l*4 + i, x)                 shared: 128 floats
+             STORE(shared, i*32 + l, x)                where other lanes share the depth of columns
     """
-    offsets: dict[UOp, UOp] = {}
+    # Where the slice of a lane begins, and how far its elements are apart.
+    slices: dict[UOp, tuple[UOp, int]] = {}
     if not any(_is_shared_by_lanes(node) for node in ast.toposort()):
         return ast
+    columns = _columns_of_groups(ast)
 
     def change(node: UOp, src: tuple[UOp, ...]) -> UOp | None:
         if _is_shared_by_lanes(node):
             pointer = pointer_of(node)
             lanes = [lane for lane in node.src if lane.axis in _LANES]
-            size, offset = pointer.size, UOp.const(dtypes.index, 0)
+            total = prod(lane.extent.arg for lane in lanes)
+            is_woven = len(columns) == len(lanes) and set(columns) == set(lanes)
+            if is_woven:
+                lanes = columns
+            size, offset = 1 if is_woven else pointer.size, UOp.const(dtypes.index, 0)
             for lane in lanes:
                 offset = lane * size + offset
                 size *= lane.extent.arg
             src = tuple(lane for lane in src if lane not in lanes)
-            offsets[node] = simplify(offset)
-            return UOp(node.op, pointer.base.ptr(size, pointer.space), src, node.arg)
-        if not node.src or node.src[0] not in offsets:
+            slices[node] = simplify(offset), total if is_woven else 1
+            return UOp(
+                node.op, pointer.base.ptr(pointer.size * total, pointer.space), src, node.arg
+            )
+        if not node.src or node.src[0] not in slices:
             return None
-        offset = offsets[node.src[0]]
+        offset, step = slices[node.src[0]]
         if node.op is Ops.AFTER:
-            offsets[node] = offset
+            slices[node] = offset, step
             return src[0].after(*src[1:])
-        return node.over((src[0], simplify(src[1] + offset), *src[2:]))
+        return node.over((src[0], simplify(src[1] * step + offset), *src[2:]))
 
     return rebuilt(ast, change, (Ops.DEFINE_LOCAL, Ops.AFTER, Ops.LOAD, Ops.STORE))
+
+
+def _columns_of_groups(ast: UOp) -> list[UOp]:
+    """The lanes of a block that have a result each, the fastest first, where groups of others share
+    its reduction and are further apart: side by side, they meet in no bank.
+    """
+    ranges = sorted(nodes_of(ast, Ops.RANGE), key=nesting_depth(ast), reverse=True)
+    lanes = [loop for loop in ranges if loop.axis in _LANES]
+    columns = [loop for loop in lanes if loop.axis is Axis.LOCAL]
+    is_apart = bool(columns) and lanes[0] is columns[0] and len(columns) < len(lanes)
+    is_single = all(
+        (node if node.op is Ops.LOAD else node.src[2]).dtype.lanes == 1
+        for node in ast.toposort()
+        if node.op in (Ops.LOAD, Ops.STORE) and points_to(node.src[0], AddressSpace.SHARED)
+    )
+    return columns if is_apart and is_single else []
 
 
 def _is_shared_by_lanes(node: UOp) -> bool:

@@ -42,7 +42,7 @@ def linearize(ast: UOp) -> list[UOp]:
         if inside not in innermost:
             innermost[inside] = max(inside, key=depth_of.__getitem__) if inside else None
         home[node] = innermost[inside]
-    home |= _accumulating(nodes, home)
+    home |= _accumulating(nodes, home, depth_of)
     parent = _parents(innermost, depth_of)
     home |= parent
     for node in nodes:
@@ -53,23 +53,33 @@ def linearize(ast: UOp) -> list[UOp]:
     return _Emitter(nodes, home, parent, members).run()
 
 
-def _accumulating(nodes: list[UOp], home: dict[UOp, UOp | None]) -> dict[UOp, UOp | None]:
+def _accumulating(
+    nodes: list[UOp], home: dict[UOp, UOp | None], depth_of: dict[UOp, int]
+) -> dict[UOp, UOp | None]:
     """The loop of each value between an accumulator and its assignment: that of the assignment. One
     that is made of the accumulator and an invariant value, such as padding, needs no loop by its
     ranges, but it is another one in each iteration.
     """
-    inside: dict[UOp, UOp | None] = {
-        node.src[0]: home[node]
+    assigned = {
+        node: home[node]
         for node in nodes
         if node.op is Ops.ASSIGN and node.src[0].op is Ops.DEFINE_ACC
     }
+    for node in nodes:
+        # An assignment of invariant values alone is in the loops that it closes.
+        loops = [source for source in node.src if source.op is Ops.RANGE]
+        for source in node.src if node.op is Ops.END and loops else ():
+            if source in assigned and assigned[source] is None:
+                assigned[source] = max(loops, key=depth_of.__getitem__)
+    inside: dict[UOp, UOp | None] = {node.src[0]: loop for node, loop in assigned.items()}
     accumulators = frozenset(inside)
     for node in nodes:
         if node.op not in (Ops.AFTER, Ops.ASSIGN, Ops.END):
             found = next((source for source in node.src if source in inside), None)
             if found is not None:
                 inside[node] = inside[found]
-    return {node: loop for node, loop in inside.items() if node not in accumulators}
+    found_in = {node: loop for node, loop in inside.items() if node not in accumulators}
+    return assigned | found_in
 
 
 def _parents(sets: Iterable[frozenset[UOp]], depth_of: dict[UOp, int]) -> dict[UOp, UOp | None]:

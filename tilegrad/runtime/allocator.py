@@ -24,7 +24,7 @@ from contextlib import suppress
 from typing import Any, ClassVar
 
 from tilegrad.base.config import config
-from tilegrad.base.errors import InternalError, OutOfMemoryError, TilegradError
+from tilegrad.base.errors import DeviceError, InternalError, OutOfMemoryError, TilegradError
 from tilegrad.base.forks import held_at_fork
 from tilegrad.runtime.protocol import Runtime
 
@@ -70,8 +70,13 @@ class LRUAllocator:
             runtime.relieve = self.flush  # type: ignore[method-assign]
             runtime.in_use = self.in_use  # type: ignore[method-assign]
             runtime.waited = self._waited  # type: ignore[method-assign]
-        # Bytes that the runtime gave and has not had back.
+        # Bytes that the runtime gave and has not had back, and their handles by id: a cycle of
+        # objects dies at once, and a handle whose finalizer has run with its buffer's would be
+        # handed on.
         self._taken_bytes = 0
+        self._handles: dict[int, Any] = {}
+        # Whether another device has taken the name.
+        self._is_closed = False
         # Small blocks that wait, in a list for each size class, and the most of each class.
         # Appending to a list and popping from it are single steps of the interpreter.
         self.quick: dict[int, list[Any]] = {}
@@ -103,6 +108,12 @@ class LRUAllocator:
         if nbytes <= 0:
             raise InternalError(
                 f"allocate: {nbytes} bytes on {self.device}", rule="an empty tensor has no buffer"
+            )
+        if self._is_closed:
+            raise DeviceError(
+                f"{self.device}: the tensor was made before this name was registered anew, and its "
+                "memory is another device's",
+                remedy="make it anew from its values, or give the new device another name",
             )
         return self._allocate(size_class(nbytes), nbytes)
 
@@ -142,6 +153,10 @@ class LRUAllocator:
                 blocks.append(handle)
                 return
         self._returned.append(block)
+
+    def close(self) -> None:
+        """Take no more memory: another device has the name, whose kernels do not find it."""
+        self._is_closed = True
 
     def flush(self) -> int:
         """Give every block that waits for reuse back to the device; the number of bytes given
@@ -226,6 +241,7 @@ class LRUAllocator:
             del self._by_class[size]
         self._sorted_bytes -= size
         self._taken_bytes -= size
+        self._handles.pop(id(handle), None)
         self.runtime.free(handle, size)
 
     def _reuse(self, size: int) -> Any:
@@ -249,6 +265,7 @@ class LRUAllocator:
         except MemoryError:
             raise self._no_room(nbytes) from None
         self._taken_bytes += size
+        self._handles[id(handle)] = handle
         return handle
 
     def in_use(self) -> dict[str, str]:

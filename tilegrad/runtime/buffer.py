@@ -200,6 +200,12 @@ class Buffer:
                 self.allocator.take_back(block)
             self._handle = None
 
+    def give_up(self) -> None:
+        """Be without memory for good, as another device has the name: a use is a DeviceError."""
+        self.allocator.close()
+        for each in (self, self.base or self):
+            each.deallocate()
+
     def view(self, offset: int, size: int, dtype: DType | None = None) -> Buffer:
         """`size` elements that start `offset` bytes inside this buffer, in the same memory.
 

@@ -182,7 +182,9 @@ def _split(node: UOp, devices: GraphDevices) -> UOp | None:
 
 
 def _exact(node: UOp, devices: GraphDevices) -> UOp | None:
-    return with_exact_sums(node) if devices.has_doubles else None
+    if not devices.has_doubles:
+        return None
+    return with_exact_sums(node, has_blocks=devices.blocks > 0, warps=devices.warps)
 
 
 class Prepared(NamedTuple):

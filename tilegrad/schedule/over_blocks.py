@@ -29,11 +29,12 @@ from tilegrad.schedule.cost import WORTH_A_KERNEL
 from tilegrad.schedule.views import contiguous_axis
 from tilegrad.target import SHARED_ROWS
 
-__all__ = ["over_blocks"]
+__all__ = ["over_blocks", "slices_near"]
 
 # Tuning, worth shown by `bench/gpu.py`, reductions.
-# Lanes that serve one result without a split: a block for a row, a few lanes for a column.
-_LANES_OF_A_ROW, _LANES_OF_A_COLUMN = 1024, 8
+# Lanes that serve one result without a split: a block for a row; a few for a column, or more where
+# each has as many terms as the fewest lanes (optimize.generators.heuristic_rows).
+_LANES_OF_A_ROW, _LANES_OF_A_COLUMN = 1024, (8, 16, 32, 64)
 # With this many lanes at work, a device is busy enough for one kernel.
 _BUSY_LANES = 1 << 15
 # Elements that a block reduces at least. A block of columns is a warp: 32 columns, and an eighth of
@@ -66,16 +67,24 @@ def over_blocks(
     if (product := _product(x, axes)) is not None:
         return _split_product(node, product, multiprocessors, of_units)
     is_row = contiguous_axis(x) in axes
-    lanes = results * (_LANES_OF_A_ROW if is_row else _LANES_OF_A_COLUMN)
-    if not is_row and _itemsize(x) < 4:
-        # Column lanes read an element at a time, so twice as many blocks ask for as many bytes.
-        lanes //= 2
+    lanes = results * (_LANES_OF_A_ROW if is_row else _lanes_of_a_column(x, axes))
     if lanes >= _BUSY_LANES:
         return None
     made = results if is_row else -(-results // _COLUMNS_OF_A_BLOCK)
     wanted = blocks if is_row else _MORE_BLOCKS * blocks
     most = min(wanted // max(made, 1), count // made // _LEAST_OF_A_BLOCK)
     return _two_stages(node, x, most, is_row=is_row) if most >= _FEWEST else None
+
+
+def _lanes_of_a_column(value: UOp, axes: tuple[int, ...]) -> int:
+    """The most lanes that can share a column in equal parts."""
+    depth = int(max(value.shape[axis] for axis in axes))
+    least, *more = _LANES_OF_A_COLUMN
+    if _itemsize(value) < 4:
+        # They read an element at a time, so twice as many blocks ask for as many bytes.
+        return least // 2
+    fits = [lanes for lanes in more if depth % (lanes * least) == 0]
+    return max(fits, default=least)
 
 
 def _itemsize(value: UOp) -> int:
@@ -157,7 +166,7 @@ def _split_product(
     longest = max(axes, key=lambda axis: (shape[axis], axis))
     others = [axis for axis in axes if axis != longest and shape[axis] >= most]
     axis = max(others, key=lambda axis: shape[axis], default=longest)
-    slices = _slices(shape[axis], min(most, shape[axis]))
+    slices = slices_near(shape[axis], min(most, shape[axis]))
     length = -(-shape[axis] // slices)
     x = pad_with_identity(x, axis, (0, slices * length - shape[axis]), function)
     return _of_slices(node, x, axis, slices, axes, is_outermost=True)
@@ -171,7 +180,7 @@ def _two_stages(node: UOp, x: UOp, most: int, *, is_row: bool) -> UOp:
         x = reshape(x, (int(prod(x.shape)),))
         axis, axes = 0, (0,)
     size = x.shape[axis]
-    slices = _slices(size, min(most, size))
+    slices = slices_near(size, min(most, size))
     length = -(-size // slices)
     if slices * length != size and length > _WHOLE:
         # Equal steps for each lane of a block.
@@ -198,7 +207,7 @@ def _of_slices(
     return reshape(reduce_axes(first, function, (axis,)), node.shape)
 
 
-def _slices(size: int, most: int) -> int:
+def slices_near(size: int, most: int) -> int:
     """A divisor of `size` near `most`, so that slices are equal, else `most`."""
     near = [count for count in range(most // 2, min(2 * most, size) + 1) if count > 1]
     return min(

@@ -17,6 +17,7 @@ from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp, prod, toposort
 from tilegrad.schedule.cost import SLICES, WORTH_A_KERNEL
 from tilegrad.schedule.items import Reason
+from tilegrad.schedule.over_blocks import slices_near
 
 __all__ = ["in_slices", "stored_scans"]
 
@@ -92,18 +93,22 @@ def in_slices(prefix: UOp, *, has_lanes: bool, warps: int = 0) -> UOp | None:
             length = -(-x.shape[axis] // count)
             count = -(-x.shape[axis] // (-(-length // _WHOLE) * _WHOLE))
     else:
-        count = _count(x.shape, axis, has_lanes=has_lanes)
+        # A device whose lanes share scans is kept busy by eight times as many.
+        lanes = (_LANES << 3 if warps else _LANES) if has_lanes else 0
+        count = _count(x.shape, axis, lanes)
         warps = 0
     if count < 2:
         return None
     return _joined(x, function, axis, count, has_lanes=has_lanes, warps=warps)
 
 
-def _count(shape: tuple[Any, ...], axis: int, *, has_lanes: bool) -> int:
-    """The number of slices of each row."""
+def _count(shape: tuple[Any, ...], axis: int, lanes: int) -> int:
+    """The number of slices of each row, on a target with `lanes` that keep it busy, or none."""
     size, rows = shape[axis], int(prod(shape)) // max(shape[axis], 1)
-    if has_lanes:
-        return int(min(_LANES // max(rows, 1), size // _OF_A_LANE))
+    if lanes:
+        if min(_LANES // max(rows, 1), size // _OF_A_LANE) < 2:
+            return 1
+        return slices_near(size, int(min(lanes // max(rows, 1), size // _OF_A_LANE)))
     is_long = rows < SLICES and size * rows >= WORTH_A_KERNEL and size % SLICES == 0
     return SLICES if is_long else 1
 

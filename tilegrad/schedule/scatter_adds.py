@@ -5,7 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 from tilegrad.base.dtype import DType, dtypes
-from tilegrad.ir.movement import expand, fill, permute, reshape, shrink
+from tilegrad.ir.movement import (
+    expand,
+    fill,
+    pad_with_identity,
+    permute,
+    reduce_axes,
+    reshape,
+    shrink,
+)
 from tilegrad.ir.op import Axis, Ops
 from tilegrad.ir.queries import below, device_of, is_const
 from tilegrad.ir.rules import simplify
@@ -13,6 +21,7 @@ from tilegrad.ir.uop import UOp
 from tilegrad.schedule.collapse import collapse
 from tilegrad.schedule.cost import WORTH_A_KERNEL, elements
 from tilegrad.schedule.kernel_graphs import KernelBuilder
+from tilegrad.schedule.scans import in_slices
 
 __all__ = ["as_scatter", "with_exact_sums"]
 
@@ -164,12 +173,13 @@ def _is_crowded(node: UOp) -> bool:
     return rows > _CROWDED * _MANY_ROWS
 
 
-def with_exact_sums(node: UOp) -> UOp | None:
+def with_exact_sums(node: UOp, *, has_blocks: bool = False, warps: int = 0) -> UOp | None:
     """The value of a crowded `node`, with sums that are rounded once; None for another.
 
     Rows are added one after the other, so the error of a position's sum grows with the number of
     rows that meet there. A row that may take many is summed in float64 instead and rounded once:
-    all rows if the table is small beside the rows, else those alone that are named often.
+    all rows if the table is small beside the rows, else those alone that are named often. `warps`
+    keep a target busy that `has_blocks` of lanes.
     """
     if not _is_crowded(node):
         return None
@@ -179,7 +189,7 @@ def with_exact_sums(node: UOp) -> UOp | None:
     positions = node.shape[0]
     if is_small or not isinstance(positions, int) or table < _CROWDED * positions:
         return _in_double(node)
-    return _frequent_in_double(node)
+    return _frequent_in_double(node, has_blocks=has_blocks, warps=warps)
 
 
 def _in_double(node: UOp) -> UOp:
@@ -194,7 +204,7 @@ def _in_double(node: UOp) -> UOp:
     )
 
 
-def _frequent_in_double(node: UOp) -> UOp:
+def _frequent_in_double(node: UOp, *, has_blocks: bool, warps: int) -> UOp:
     """Frequent rows of the table are summed in float64, in a table of their own, which is small:
     of n rows, fewer than n / 512 can have more than 512. The others are added as ever.
 
@@ -213,10 +223,18 @@ def _frequent_in_double(node: UOp) -> UOp:
     def added(base: UOp, index: UOp, rows: UOp) -> UOp:
         return UOp(Ops.SCATTER_ADD, base.dtype, (base, index, rows))
 
-    one = fill(index.shape, 1, dtypes.int32)
-    is_often = added(memory((positions,), 0, dtypes.int32), index, one) > _MANY_ROWS
+    each = _numbers(positions) if has_blocks else _counted(fill((positions,), 1, dtypes.int32))
+    if has_blocks:
+        named = _summed_where(each - 1, reshape(index, (elements(index),)), None)
+    else:
+        one = fill(index.shape, 1, dtypes.int32)
+        named = added(memory((positions,), 0, dtypes.int32), index, one)
+    is_often = named > _MANY_ROWS
     # 1, 2, 3, ... for the rows that are named often, 0 for the others.
-    numbers = is_often.where(_counted(is_often.cast(dtypes.int32)), 0)
+    running = _counted(is_often.cast(dtypes.int32))
+    if has_blocks:
+        running = in_slices(running, has_lanes=True, warps=warps) or running
+    numbers = is_often.where(running, 0)
     number = UOp(Ops.GATHER, dtypes.int32, (numbers, index))
     apart = number.ne(0)
     column = reshape(apart, apart.shape + (1,) * (len(node.shape) - 1))
@@ -225,9 +243,36 @@ def _frequent_in_double(node: UOp) -> UOp:
     sums = added(wide, number - 1, chosen.cast(dtypes.float64)).cast(node.dtype)
     others = added(base, apart.where(-1, index), rows)
     # The position of each number; -1, which is outside, for numbers that no position has.
-    each = _counted(fill((positions,), 1, dtypes.int32))
-    home = added(memory((most,), -1, dtypes.int32), numbers - 1, each)
+    if has_blocks:
+        home = _summed_where(_numbers(most), numbers, each) - 1
+        # Stored, as each element of a row asks for it.
+        home = UOp(Ops.CONTIGUOUS, home.dtype, (home,), device)
+    else:
+        home = added(memory((most,), -1, dtypes.int32), numbers - 1, each)
     return added(others, home, sums)
+
+
+def _summed_where(wanted: UOp, numbers: UOp, values: UOp | None) -> UOp:
+    """For each of the `wanted` numbers the sum of the `values` where `numbers` are equal to it, or
+    their count. Lanes compare all pairs sooner than one of them adds number after number.
+    """
+    shape = *wanted.shape, *numbers.shape
+    column = expand(reshape(wanted.cast(numbers.dtype), (*wanted.shape, 1)), shape)
+    is_equal = column.eq(expand(reshape(numbers, (1, *numbers.shape)), shape))
+    row = fill(numbers.shape, 1, dtypes.int32) if values is None else values
+    summed = is_equal.where(expand(reshape(row, (1, *numbers.shape)), shape), 0)
+    return reshape(reduce_axes(summed, Ops.ADD, (1,)), wanted.shape)
+
+
+def _numbers(count: int) -> UOp:
+    """1, 2, 3, ... as sums of ones behind zeros, which need no loop and no memory."""
+    width = 2 * count - 1
+    ones = pad_with_identity(fill((count,), 1, dtypes.int32), 0, (count - 1, 0), Ops.ADD)
+    again = reshape(expand(reshape(ones, (1, width)), (count + 1, width)), ((count + 1) * width,))
+    # Each row begins one element later.
+    rows = reshape(shrink(again, [(0, count * (width + 1))]), (count, width + 1))
+    sums = reduce_axes(shrink(rows, [(0, count), (0, count)]), Ops.ADD, (1,))
+    return reshape(sums, (count,))
 
 
 def _counted(flags: UOp) -> UOp:

@@ -23,6 +23,7 @@ from typing import Any, NamedTuple
 from tilegrad.base.config import Config, config
 from tilegrad.base.forks import held_at_fork
 from tilegrad.base.origin import Entry
+from tilegrad.base.recent import forget_all
 from tilegrad.device.backend import Backend
 from tilegrad.device.registry import Device
 from tilegrad.engine.plans.plan import Plan, Step
@@ -32,6 +33,7 @@ from tilegrad.engine.realize.changing_numbers import changed_since, with_variabl
 from tilegrad.engine.realize.launch_numbers import bits_of, number_variable, variable_name
 from tilegrad.engine.realize.request import Request
 from tilegrad.engine.realize.values_of_runs import Moves, Value, moves_at, values_after
+from tilegrad.engine.run.leaf_memory import give_up_memory
 from tilegrad.engine.run.run import is_for_replays
 from tilegrad.ir.op import Ops
 from tilegrad.ir.queries import base_of, direct_copies
@@ -224,6 +226,16 @@ def runs_of(key: BindingsKey) -> int:
     """How often graphs with that key were run by their nodes."""
     bindings = _bindings.get(key)
     return 0 if bindings is None else bindings.runs
+
+
+def _forget_device(name: str) -> None:
+    """Forget all plans, and memory on the device whose name another one has taken."""
+    forget_all()
+    _bindings.clear()
+    give_up_memory(name)
+
+
+Device.on_renewal.append(_forget_device)
 
 
 def binding_of(

@@ -31,9 +31,9 @@ from tilegrad.runtime.buffer import Buffer
 
 __all__ = [
     "VALUE_ERRORS", "OverwrittenError", "buffer_from_host", "buffer_in", "buffer_of", "buffers",
-    "by_slot",
-    "empty", "is_of_value", "is_overwritten", "is_same", "leaf", "mark_as_of_function",
-    "mark_overwritten", "next_slot", "note_origin", "overwrite", "stale_slots", "stand_for",
+    "by_slot", "empty", "give_up_memory", "is_of_value", "is_overwritten", "is_same", "leaf",
+    "mark_as_of_function", "mark_overwritten", "next_slot", "note_origin", "overwrite",
+    "stale_slots", "stand_for",
 ]  # fmt: skip
 
 _slots = itertools.count()
@@ -185,6 +185,13 @@ def buffer_in(node: UOp) -> Buffer | None:
 def buffers() -> list[Buffer]:
     """All memory that some leaf stands for now."""
     return list(_memory.copy().values())
+
+
+def give_up_memory(device: str) -> None:
+    """Let no leaf have memory on a device whose name another one has taken."""
+    for buffer in buffers():
+        if buffer.device == device:
+            buffer.give_up()
 
 
 def note_origin(node: UOp, origin: tuple[Entry, ...]) -> None:

@@ -16,7 +16,13 @@ from typing import Any, NamedTuple
 
 from tilegrad.base.config import config, current_config
 from tilegrad.base.dtype import dtypes
-from tilegrad.base.errors import InternalError, ShapeError, TilegradError, located
+from tilegrad.base.errors import (
+    InternalError,
+    OutOfMemoryError,
+    ShapeError,
+    TilegradError,
+    located,
+)
 from tilegrad.base.forks import held_at_fork
 from tilegrad.base.origin import Entry, method_names
 from tilegrad.base.recent import Recent
@@ -228,7 +234,11 @@ def ready_plan(plan: Plan) -> Ready | ReadyByLengths | None:
     if switches.DEBUG >= 2 or switches.CHECK >= 2:
         return None
     if not plan.ready:
-        plan.ready.append(made_ready(plan, load_program))
+        try:
+            plan.ready.append(made_ready(plan, load_program))
+        except OutOfMemoryError:
+            # For the code of a program: the steps one by one say which call of the user's has none.
+            return None
     found: Ready | ReadyByLengths | None = plan.ready[0]
     if found is not None and Device.at_hand(found.backend.name) is not found.backend:
         plan.ready.clear()

@@ -72,8 +72,36 @@ def share_reductions(
     amount = groups_for(known[0])
     if len(reductions) > 1 or not amount or results * _DEEP > depth * WORTH_TILING:
         return False
-    use_lanes(target.warp_lanes)
+    columns = target.warp_lanes
+    if min(load.dtype.itemsize for load in loads) >= 4:
+        columns = _columns_of_a_block(results, target)
+        amount = max(amount, _lanes_of_a_column(known[0], results, columns, target))
+    use_lanes(columns)
     return shaper.apply(OptOps.GROUPTOP, known[0], amount)
+
+
+def _lanes_of_a_column(loop: UOp, results: int, columns: int, target: Target) -> int:
+    """The lanes that share each of `results` columns so that together they ask for enough bytes, as
+    far as the depth is divisible; 0 where eight are enough.
+    """
+    warp = target.warp_lanes
+    busy = 2 * target.busy_blocks * warp
+    # Each loads twice before it waits for the last time.
+    least = 2 * _IN_FLIGHT[0]
+    fits = [
+        lanes
+        for lanes in (warp // 2, warp, 2 * warp)
+        if _extent(loop) % (lanes * least) == 0 and lanes * columns <= target.block_lanes
+    ]
+    return next((lanes for lanes in fits if results * lanes >= busy), max(fits, default=0))
+
+
+def _columns_of_a_block(results: int, target: Target) -> int:
+    """Columns that the lanes of a block read side by side: a warp of them, or half of it where that
+    would leave half of the multiprocessors without a block.
+    """
+    warp = target.warp_lanes
+    return warp if results >= warp * target.multiprocessors // 2 else warp // 2
 
 
 def _is_read_once(loads: Sequence[UOp], grid: Sequence[UOp]) -> bool:

@@ -21,6 +21,7 @@ from typing import Any, Self
 from tilegrad.base.dtype import DType, dtypes
 from tilegrad.base.errors import ShapeError
 from tilegrad.base.origin import composed
+from tilegrad.device.registry import Device
 from tilegrad.tensor.calls.templates import templated
 from tilegrad.tensor.handle.core import describe
 from tilegrad.tensor.handle.size_arguments import as_axis, here
@@ -33,6 +34,7 @@ _JOINED, _DIRECT = 32, 61
 # How many chirps are kept, and how long ones: 8 MiB of float32 for each of the longest.
 _MOST_CACHED, _LONGEST_CACHED = 8, 1 << 20
 _chirps: OrderedDict[tuple[int, DType, str], tuple[Any, Any, Any]] = OrderedDict()
+Device.on_renewal.append(lambda name: _chirps.clear())
 
 
 def radices(n: int) -> list[int] | None:
