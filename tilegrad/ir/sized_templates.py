@@ -14,7 +14,7 @@ from functools import lru_cache
 from operator import mul
 from typing import Any
 
-from tilegrad.ir.args import LoopArg
+from tilegrad.ir.args import KernelArg, LoopArg
 from tilegrad.ir.graph_templates import Step, Template
 from tilegrad.ir.op import Ops
 from tilegrad.ir.polynomial import Polynomial, evaluate
@@ -60,6 +60,15 @@ class _SizedLoop:
         self.arg, self.polynomial = arg, polynomial
 
 
+class _SizedKernel:
+    """A kernel of a family, whose sizes are formulas."""
+
+    __slots__ = ("arg", "sizes")
+
+    def __init__(self, arg: KernelArg, sizes: Formula):
+        self.arg, self.sizes = arg, sizes
+
+
 # An argument as a function of the sizes: one of these classes, or the argument itself where it does
 # not change.
 Formula = Any
@@ -74,6 +83,8 @@ def made(formula: Formula, sizes: Sizes) -> Any:
         return tuple([made(each, sizes) for each in formula.each])
     if kind is _SizedLoop:
         return replace(formula.arg, length=evaluate(formula.polynomial, sizes))
+    if kind is _SizedKernel:
+        return formula.arg.at(made(formula.sizes, sizes))
     if kind is _Share:
         return 1 / evaluate(formula.polynomial, sizes)
     return formula
@@ -99,7 +110,22 @@ def fitted(seen: Sequence[Any], examples: Sequence[Sizes]) -> Formula | None:
         is_same = all(replace(each, length=first.length) == first for each in seen)
         found = _polynomial([each.length for each in seen], examples) if is_same else None
         return None if found is None else _SizedLoop(first, found)
+    if all(each.__class__ is KernelArg for each in seen):
+        return _fitted_kernel(seen, examples)
     return None
+
+
+def _fitted_kernel(seen: Sequence[KernelArg], examples: Sequence[Sizes]) -> Formula | None:
+    """A kernel that is the same at all sizes, or one of a family. Its gradient is a function that
+    each call makes anew.
+    """
+    first = seen[0]
+    if all(each.is_same_kernel(first) for each in seen):
+        return first
+    if first.family is None or any(each.family != first.family for each in seen):
+        return None
+    sizes = fitted([each.sizes for each in seen], examples)
+    return None if sizes is None else _SizedKernel(first, sizes)
 
 
 def fitted_share(seen: Sequence[Any], examples: Sequence[Sizes]) -> Formula | None:

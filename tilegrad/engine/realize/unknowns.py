@@ -15,6 +15,7 @@ import itertools
 import operator
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from tilegrad.engine.realize.launch_numbers import INDEXED, is_index, may_be_number
 from tilegrad.engine.realize.request import Request
@@ -23,6 +24,8 @@ from tilegrad.ir import polynomial as poly
 from tilegrad.ir.op import Ops
 from tilegrad.ir.polynomial import Polynomial
 from tilegrad.ir.size_patterns import Sizes
+from tilegrad.ir.sizes import of_products, products
+from tilegrad.ir.uop import UOp
 
 __all__ = ["Explained", "explain"]
 
@@ -334,8 +337,10 @@ class _Solver:
             if op is Ops.ASSIGN and below[1]:
                 _equal(below[0], below[1])
             return below[0]
+        if op is Ops.CUSTOM and node.arg.family is not None:
+            return self._kernel_shape(number, below)
         if op is Ops.CUSTOM:
-            # A kernel written by hand, of values whose sizes do not change.
+            # A kernel for certain sizes, of values whose sizes do not change.
             for source, shape in zip(sources, below, strict=True):
                 here = self.request.nodes[source].shape
                 _equal(shape, [poly.constant(size) for size in here])
@@ -353,6 +358,28 @@ class _Solver:
                 _equal(shaped[0], other)
             return shaped[0] if shaped else []
         raise _NoGraph
+
+    def _kernel_shape(self, number: int, below: Sequence[Shape]) -> Shape:
+        """The shape that a kernel of a family gives, whose operands must be those of its sizes."""
+        family = self.request.nodes[number].arg.family
+        sizes = self._sizes(number)
+        count = 1 + max([-1, *itertools.chain(*map(poly.unknowns, sizes))])
+        names = [UOp.variable(f"unknown{each}", 1, _MOST_ELEMENTS) for each in range(count)]
+        number_of = {name: each for each, name in enumerate(names)}
+        made, *operands = [
+            [
+                {
+                    tuple(sorted([number_of[name] for name in factors])): scale
+                    for factors, scale in products(size).items()
+                    if scale
+                }
+                for size in shape
+            ]
+            for shape in family.shapes(*[_node_of(size, names) for size in sizes])
+        ]
+        for shape, operand in zip(operands, below, strict=True):
+            _equal(shape, operand)
+        return made
 
     def _check_loop(self, number: int, below: Sequence[Shape]) -> None:
         """A loop has as many steps as its stacks have rows. The inputs of a step have sizes that
@@ -478,6 +505,13 @@ class _Solver:
             if lower == high:
                 raise _NoGraph
             high[:] = lower
+
+
+def _node_of(size: Polynomial, names: Sequence[UOp]) -> Any:
+    """A polynomial as a size, with `names` for the unknowns."""
+    return of_products({
+        tuple([names[number] for number in factors]): scale for factors, scale in size.items()
+    })  # fmt: skip
 
 
 def _varies(seen: Seen) -> bool:

@@ -410,7 +410,7 @@ def _are_one_kernel(one: Any, two: Any) -> bool:
     """Whether two arguments are the same kernel, whose gradient is made anew by each call."""
     if not (isinstance(one, KernelArg) and isinstance(two, KernelArg)):
         return False
-    return (one.name, one.shape, one.ast) == (two.name, two.shape, two.ast)
+    return one.is_same_kernel(two)
 
 
 def _detached_once(node: UOp) -> UOp:
