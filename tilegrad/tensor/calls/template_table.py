@@ -121,6 +121,8 @@ def template_of_numbers(
             key.append(kind)
         elif isinstance(each, Core):
             add_arguments((each,), key, operands, inputs, pool)
+        elif each is None:
+            key.append(None)
         else:
             return None
     if isinstance(operands[0]._device, Group):
