@@ -21,7 +21,7 @@ from tilegrad.ir.polynomial import Polynomial, evaluate
 from tilegrad.ir.size_patterns import Sizes
 from tilegrad.ir.uop import UOp, toposort
 
-__all__ = ["Formula", "SizedTemplate", "fitted", "fitted_share", "made", "sized_template"]
+__all__ = ["Formula", "SizedTemplate", "fitted", "fitted_share", "have_same_steps", "made", "sized_template"]
 
 
 class _SizePolynomial:
@@ -292,12 +292,8 @@ def sized_template(
 ) -> SizedTemplate | None:
     """The template that is each of `templates` at its example; None if there is none."""
     first = templates[0]
-    slots = range(first.count + len(first.constants) + first.size)
-    for other in templates[1:]:
-        if (first.count, first.results, first.size, first.is_view, len(first.constants)) != (
-            other.count, other.results, other.size, other.is_view, len(other.constants)
-        ):  # fmt: skip
-            return None
+    if not all(have_same_steps(first, other) for other in templates[1:]):
+        return None
     constants: list[list[_Node]] = []
     for several in zip(*[each.constants for each in templates]):
         found = _constant_graph(several, examples)
@@ -307,17 +303,27 @@ def sized_template(
     steps: list[tuple[Formula, Formula]] = []
     for same in zip(*[each.steps for each in templates]):
         one = same[0]
-        for step in same[1:]:
-            if one[:2] != step[:2] or one[4:6] != step[4:6] or one[7] != step[7]:
-                return None
-            if one[3](slots) != step[3](slots):
-                return None
         arg = fitted([step[2] for step in same], examples)
         shape = fitted([step[6] for step in same], examples)
         if (arg is None and one[2] is not None) or shape is None:
             return None
         steps.append((arg, shape))
     return SizedTemplate(first, constants, steps)
+
+
+def have_same_steps(one: Template, other: Template) -> bool:
+    """Whether two templates differ in arguments, shapes and constants only."""
+    if (one.count, one.results, one.size, one.is_view, len(one.constants)) != (
+        other.count, other.results, other.size, other.is_view, len(other.constants)
+    ):  # fmt: skip
+        return False
+    slots = range(one.count + len(one.constants) + one.size)
+    for mine, theirs in zip(one.steps, other.steps, strict=True):
+        if mine[:2] != theirs[:2] or mine[4:6] != theirs[4:6] or mine[7] != theirs[7]:
+            return False
+        if mine[3](slots) != theirs[3](slots):
+            return False
+    return True
 
 
 def _constant_graph(several: Sequence[UOp], examples: Sequence[Sizes]) -> list[_Node] | None:

@@ -28,9 +28,10 @@ from tilegrad.ir.size_patterns import (
     shapes_at,
     values_in,
 )
-from tilegrad.ir.sized_templates import SizedTemplate, sized_template
+from tilegrad.ir.sized_templates import SizedTemplate, have_same_steps, sized_template
 from tilegrad.tensor.calls.arguments import DEFAULTS
 from tilegrad.tensor.calls.recorded import MethodTemplate, Result, WaitingKind, recorded
+from tilegrad.tensor.calls.same_steps import same_around
 from tilegrad.tensor.handle.kinds import next_number
 from tilegrad.tensor.handle.waiting import this_thread
 
@@ -75,7 +76,7 @@ class Pattern(Generic[Made]):
     Attributes:
         sizes: for each axis of each operand, and for the integers among the arguments, the number,
             or the unknown (`ir.size_patterns`).
-        high: the most that an unknown may be.
+        low, high: the least and the most that an unknown may be.
         others: the numbers that an unknown may not be, as they are in the call beside it: the
             method may do something else then, as far as is known (`admits`).
         template: the template of all sizes.
@@ -83,7 +84,7 @@ class Pattern(Generic[Made]):
         known: what is made at some sizes.
     """
 
-    __slots__ = ("_refused", "example", "high", "known", "others", "sizes", "template")
+    __slots__ = ("_refused", "example", "high", "known", "low", "others", "sizes", "template")
 
     def __init__(
         self,
@@ -92,8 +93,10 @@ class Pattern(Generic[Made]):
         others: frozenset[int],
         template: SizedTemplate,
         example: Made,
+        low: int = 2,
     ):
         self.sizes, self.high, self.others, self.template = sizes, high, others, template
+        self.low = low
         self.example = example
         self._refused: set[int] = set()
         self.known: Bounded[Sizes, Made] = Bounded(_MOST_KNOWN)
@@ -103,7 +106,7 @@ class Pattern(Generic[Made]):
         # As `_read`, without its frame: each call of new sizes comes by.
         values = values_in(self.sizes, shapes)
         for value in values or ():
-            if not 2 <= value <= self.high:
+            if not self.low <= value <= self.high:
                 return None
         return values if values is not None and self.others.isdisjoint(values) else None
 
@@ -137,7 +140,7 @@ class Pattern(Generic[Made]):
     def _read(self, shapes: Sequence[tuple[int, ...]]) -> Sizes | None:
         values = values_in(self.sizes, shapes)
         for value in values or ():
-            if not 2 <= value <= self.high:
+            if not self.low <= value <= self.high:
                 return None
         return values
 
@@ -270,7 +273,11 @@ class _Family:
 
     def add(self, pattern: MethodPattern) -> None:
         """Have one more pattern. One that goes further takes the place of a shorter one."""
-        rest = [each for each in self.patterns if each.sizes != pattern.sizes]
+        rest = [
+            each
+            for each in self.patterns
+            if each.sizes != pattern.sizes or each.low < pattern.low or each.high > pattern.high
+        ]
         self.patterns = sorted([pattern, *rest], key=lambda each: count_of_unknowns(each.sizes))
 
 
@@ -399,10 +406,15 @@ def _pattern(
     if examples is None or not is_small:
         return None
     both = _recorded(sizes, examples, record)
+    low = 2
     if both is None:
-        family.failures += 1
-        return None
-    made = MethodPattern(family, sizes, high, others, *both)
+        allowed = [value for values in examples for value in values]
+        found_range = _recorded_around(seen[0][-1], sizes, allowed, others, record)
+        if len(seen) > 1 or found_range is None:
+            family.failures += 1
+            return None
+        low, high, both = found_range
+    made = MethodPattern(family, sizes, high, others, *both, low)
     family.add(made)
     _count[0] += 1
     return made
@@ -459,6 +471,39 @@ def _recorded(
         return None
     template = sized_template([each.graph for each in found[0]], found[1])
     return None if template is None else (template, found[0][0])
+
+
+def _recorded_around(
+    size: int,
+    sizes: Shapes,
+    allowed: Sequence[int],
+    others: frozenset[int],
+    record: Callable[[Shapes], MethodTemplate | None],
+) -> tuple[int, int, tuple[SizedTemplate, MethodTemplate]] | None:
+    """The least and the most size around `size` at which a method does the same, where it chooses
+    by that, and the template of these; None if they are few.
+    """
+
+    def make(value: int) -> MethodTemplate | None:
+        one = record(shapes_at(sizes, (value,)))
+        return None if one is None or one.waiting is None else one
+
+    def are_same(one: MethodTemplate, other: MethodTemplate) -> bool:
+        return _is_alike(one, other) and have_same_steps(one.graph, other.graph)
+
+    found = same_around(size, allowed, others, make, are_same)
+    if found is None or len(found.made) < _FEWEST:
+        return None
+    if any(
+        one.graph.shape_of(result.slot) is None
+        for one in found.made.values()
+        for result in one.results
+    ):
+        return None
+    template = sized_template(
+        [one.graph for one in found.made.values()], [(value,) for value in found.made]
+    )
+    return None if template is None else (found.low, found.high, (template, found.made[size]))
 
 
 def _with_integers(value: Any, integers: Iterator[int]) -> Any:
