@@ -408,12 +408,14 @@ def _pattern(
     both = _recorded(sizes, examples, record)
     low = 2
     if both is None:
-        allowed = [value for values in examples for value in values]
-        found_range = _recorded_around(seen[0][-1], sizes, allowed, others, record)
-        if len(seen) > 1 or found_range is None:
+        around = None
+        if len(seen) == 1:
+            allowed = [value for (value,) in examples]
+            around = _recorded_around(seen[0][-1], sizes, allowed, others, record)
+        if around is None:
             family.failures += 1
             return None
-        low, high, both = found_range
+        low, high, both = around
     made = MethodPattern(family, sizes, high, others, *both, low)
     family.add(made)
     _count[0] += 1
