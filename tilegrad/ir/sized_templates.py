@@ -21,7 +21,15 @@ from tilegrad.ir.polynomial import Polynomial, evaluate
 from tilegrad.ir.size_patterns import Sizes
 from tilegrad.ir.uop import UOp, toposort
 
-__all__ = ["Formula", "SizedTemplate", "fitted", "fitted_share", "have_same_steps", "made", "sized_template"]
+__all__ = [
+    "Formula",
+    "SizedTemplate",
+    "fitted",
+    "fitted_share",
+    "have_same_steps",
+    "made",
+    "sized_template",
+]
 
 
 class _SizePolynomial:

@@ -15,8 +15,8 @@ import itertools
 import operator
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
+from tilegrad.engine.realize.kernel_shapes import kernel_shapes
 from tilegrad.engine.realize.launch_numbers import INDEXED, is_index, may_be_number
 from tilegrad.engine.realize.request import Request
 from tilegrad.engine.realize.skeleton import role_of, sizes_of, twin_writes
@@ -24,8 +24,6 @@ from tilegrad.ir import polynomial as poly
 from tilegrad.ir.op import Ops
 from tilegrad.ir.polynomial import Polynomial
 from tilegrad.ir.size_patterns import Sizes
-from tilegrad.ir.sizes import of_products, products
-from tilegrad.ir.uop import UOp
 
 __all__ = ["Explained", "explain"]
 
@@ -362,21 +360,7 @@ class _Solver:
     def _kernel_shape(self, number: int, below: Sequence[Shape]) -> Shape:
         """The shape that a kernel of a family gives, whose operands must be those of its sizes."""
         family = self.request.nodes[number].arg.family
-        sizes = self._sizes(number)
-        count = 1 + max([-1, *itertools.chain(*map(poly.unknowns, sizes))])
-        names = [UOp.variable(f"unknown{each}", 1, _MOST_ELEMENTS) for each in range(count)]
-        number_of = {name: each for each, name in enumerate(names)}
-        made, *operands = [
-            [
-                {
-                    tuple(sorted([number_of[name] for name in factors])): scale
-                    for factors, scale in products(size).items()
-                    if scale
-                }
-                for size in shape
-            ]
-            for shape in family.shapes(*[_node_of(size, names) for size in sizes])
-        ]
+        made, *operands = kernel_shapes(family, self._sizes(number))
         for shape, operand in zip(operands, below, strict=True):
             _equal(shape, operand)
         return made
@@ -505,13 +489,6 @@ class _Solver:
             if lower == high:
                 raise _NoGraph
             high[:] = lower
-
-
-def _node_of(size: Polynomial, names: Sequence[UOp]) -> Any:
-    """A polynomial as a size, with `names` for the unknowns."""
-    return of_products({
-        tuple([names[number] for number in factors]): scale for factors, scale in size.items()
-    })  # fmt: skip
 
 
 def _varies(seen: Seen) -> bool:

@@ -61,9 +61,7 @@ def solve(made: UOp, a: UOp, right: UOp, count: Any, size: Any, columns: Any) ->
     return _eliminated(made, a, right, count, size, columns)
 
 
-def _eliminated(
-    made: UOp, a: UOp, right: UOp | None, count: Any, size: Any, columns: Any
-) -> UOp:
+def _eliminated(made: UOp, a: UOp, right: UOp | None, count: Any, size: Any, columns: Any) -> UOp:
     kernel = MatrixKernel(made)
     width = size + columns + 1
     with kernel.each(count) as matrix:

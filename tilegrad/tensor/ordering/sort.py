@@ -320,9 +320,7 @@ def _count_digits(made: UOp, words: UOp, rows: Any, chunks: Any, length: Any) ->
     return UOp.sink(made.after(zero).store(found, one, combine=Ops.ADD).end(position))
 
 
-def _move_to_runs(
-    made: UOp, words: UOp, starts: UOp, rows: Any, chunks: Any, length: Any
-) -> UOp:
+def _move_to_runs(made: UOp, words: UOp, starts: UOp, rows: Any, chunks: Any, length: Any) -> UOp:
     """Each word, turned right by 8 bits, at the next free place of its digit's run.
 
     for part:  next = starts[part]
