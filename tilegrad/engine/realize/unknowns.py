@@ -335,14 +335,11 @@ class _Solver:
             if op is Ops.ASSIGN and below[1]:
                 _equal(below[0], below[1])
             return below[0]
-        if op is Ops.CUSTOM and node.arg.family is not None:
-            return self._kernel_shape(number, below)
         if op is Ops.CUSTOM:
-            # A kernel for certain sizes, of values whose sizes do not change.
-            for source, shape in zip(sources, below, strict=True):
-                here = self.request.nodes[source].shape
-                _equal(shape, [poly.constant(size) for size in here])
-            return [poly.constant(size) for size in node.shape]
+            made, *operands = kernel_shapes(node, self._sizes(number))
+            for shape, operand in zip(operands, below, strict=True):
+                _equal(shape, operand)
+            return made
         if op is Ops.LOOP:
             self._check_loop(number, below)
             return []
@@ -356,14 +353,6 @@ class _Solver:
                 _equal(shaped[0], other)
             return shaped[0] if shaped else []
         raise _NoGraph
-
-    def _kernel_shape(self, number: int, below: Sequence[Shape]) -> Shape:
-        """The shape that a kernel of a family gives, whose operands must be those of its sizes."""
-        family = self.request.nodes[number].arg.family
-        made, *operands = kernel_shapes(family, self._sizes(number))
-        for shape, operand in zip(operands, below, strict=True):
-            _equal(shape, operand)
-        return made
 
     def _check_loop(self, number: int, below: Sequence[Shape]) -> None:
         """A loop has as many steps as its stacks have rows. The inputs of a step have sizes that
