@@ -49,12 +49,14 @@ class LoopSlices:
                 continue
             inputs = call.inputs or ()
             leaves = tuple([self._cut_from(each, sequences) or each for each in inputs])
-            if any(map(lambda leaf, each: leaf is not each, leaves, inputs)):
+            if leaves != inputs:
                 call.inputs = leaves
                 self._changed.append(call)
-                block.inputs.extend([
-                    each for each in leaves if each in self._view_of and each not in block.inputs
-                ])  # fmt: skip
+                block.inputs.extend(
+                    each
+                    for each in leaves
+                    if isinstance(each, Call) and each in self._view_of and each not in block.inputs
+                )
 
     def sequences(self, block: CallBlock) -> Iterator[Call]:
         """The results of a block that were cut."""
