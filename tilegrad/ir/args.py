@@ -82,8 +82,8 @@ class KernelArg:
 
     Parameter 0 of the graph is the result, the others are the sources in order. `gradient` maps the
     gradient of the result and the node to the gradients of the sources. A kernel for any sizes has
-    a `family`, which makes its graph for `sizes` when somebody looks at it (`tensor/results/
-    kernel_families.py`).
+    a `family` (`tensor/results/kernel_families.py`), which makes its graph for `sizes` when
+    somebody looks at it.
     """
 
     name: str

@@ -13,7 +13,7 @@ Made = TypeVar("Made")
 
 
 class Range(NamedTuple, Generic[Made]):
-    """What was made at sizes from `low` to `high`."""
+    """Results for some sizes from `low` to `high`, by size."""
 
     low: int
     high: int

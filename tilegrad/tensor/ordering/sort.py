@@ -326,9 +326,9 @@ def _move_to_runs(made: UOp, words: UOp, starts: UOp, rows: Any, chunks: Any, le
     for part:  next = starts[part]
                for i: made[next[digit]] = turned(words[part][i]);  next[digit] += 1
     """
-    row, part = UOp.range(rows, 0), UOp.range(chunks, 1)
-    chunk = row * chunks + part
-    free = UOp(Ops.DEFINE_LOCAL, dtypes.int32.ptr(_DIGITS, AddressSpace.SCRATCH), (row, part), 0)
+    row, number = UOp.range(rows, 0), UOp.range(chunks, 1)
+    chunk = row * chunks + number
+    free = UOp(Ops.DEFINE_LOCAL, dtypes.int32.ptr(_DIGITS, AddressSpace.SCRATCH), (row, number), 0)
     digit = UOp.range(_DIGITS, 2)
     filled = free.after(free.store(digit, starts.load(chunk * _DIGITS + digit)).end(digit))
     position = UOp.range(length, 3, Axis.REDUCE)

@@ -207,8 +207,8 @@ def made_of(template: Template, leaves: Sequence[UOp]) -> Any:
 def run_on_host(tensor: Any, asked: Call, alive: list[Call]) -> bool:
     """Compute the calls `alive`, all that wait, for a tensor that asks for the value of one of
     them; False, and nothing has happened, where one of them is not of this kind. Those that have
-    waited for two runs may wait on: the other result of a `sort` that nobody reads is in the way of
-    no loop.
+    waited for two runs may wait on: the values of a `sort` whose order alone is read are in the way
+    of no loop.
     """
     if not tensor._at_once or len(alive) > _MOST_RESULTS or device_of(tensor) != "CPU":
         return False

@@ -42,7 +42,7 @@ class LoopSlices:
         self._changed: list[Call] = []
 
     def cut(self, block: CallBlock) -> None:
-        """Let calls of a block stand on leaves in place of slices of what earlier ones computed."""
+        """Let calls of a block stand on leaves in place of slices of earlier results."""
         sequences = frozenset([each for each in block.inputs if each.requires_grad])
         for call in block.calls() if sequences else ():
             if call.template.is_view:
