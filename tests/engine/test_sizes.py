@@ -44,6 +44,13 @@ def _softmax(x: Array, axis: int = -1) -> Array:
     return e / e.sum(axis, keepdims=True)
 
 
+def _scattered(values: Array, size: int) -> Array:
+    found = np.zeros(size)
+    for number, value in enumerate(values):
+        found[number % size] = value
+    return found
+
+
 OF_ROWS: dict[str, tuple[Callable[[Tensor], Tensor], Callable[[Array], Array]]] = {
     "elementwise": (lambda x: x * 2 + 1, lambda a: a * 2 + 1),
     "sum": (lambda x: x.sum(0), lambda a: a.sum(0)),
@@ -94,6 +101,31 @@ OF_ROWS: dict[str, tuple[Callable[[Tensor], Tensor], Callable[[Array], Array]]] 
     "picked": (
         lambda x: Tensor(_W)[(x[:, 0] > 0).cast(dtypes.int32)],
         lambda a: _W[(a[:, 0] > 0).astype(int)],
+    ),
+    # Kernels written by hand, for any sizes.
+    "cholesky": (
+        lambda x: (x @ x.T + Tensor.eye(x.shape[0]) * 20).cholesky(),
+        lambda a: np.linalg.cholesky(a @ a.T + np.eye(len(a)) * 20),
+    ),
+    "solved": (
+        lambda x: (x @ x.T + Tensor.eye(x.shape[0]) * 20).solve(x),
+        lambda a: np.linalg.solve(a @ a.T + np.eye(len(a)) * 20, a),
+    ),
+    "solved triangle": (
+        lambda x: (x @ x.T + Tensor.eye(x.shape[0]) * 20).solve_triangular(x, upper=False),
+        lambda a: np.linalg.solve(np.tril(a @ a.T + np.eye(len(a)) * 20), a),
+    ),
+    "sought": (
+        lambda x: Tensor(np.linspace(-2, 2, 40, dtype=np.float32)).searchsorted(x[:, 0]),
+        lambda a: np.searchsorted(np.linspace(-2, 2, 40, dtype=np.float32), a[:, 0]),
+    ),
+    "scattered": (
+        lambda x: Tensor.zeros(40).scatter(0, Tensor.arange(x.shape[0]) % 40, x[:, 0]),
+        lambda a: _scattered(a[:, 0], 40),
+    ),
+    "least of each": (
+        lambda x: (x * 2).topk(3, 1, largest=False)[0],
+        lambda a: np.sort(a * 2, 1)[:, :3],
     ),
 }
 
@@ -675,3 +707,29 @@ def test_a_wide_integer_that_changes_beside_a_size() -> None:
             False,
             False,
         ]
+
+
+def test_gradients_through_factors_of_every_size() -> None:
+    """The gradient of log det A is the inverse of a symmetric A: by a factor whose kernel, and the
+    kernels of its gradient, are those of all sizes.
+    """
+
+    def step(length: int) -> None:
+        root = numbers(length, 12, seed=length)
+        matrix = root @ root.T + np.eye(length, dtype=np.float32) * 20
+        a = Tensor(matrix, requires_grad=True)
+        found = a.cholesky()
+        ((found * Tensor.eye(length)).sum(1).log().sum() * 2).backward()
+        assert a.grad is not None
+        close(a.grad, np.linalg.inv(matrix.astype(np.float64)), 1e-4, 1e-4)
+
+    assert _plans(step, _MIXED) <= 6 + _COPIES
+
+
+def test_a_kernel_of_any_size_beside_sizes_that_do_not_fit_it() -> None:
+    """Two sizes that were equal by chance, one of a factor's rows and one beside them, part."""
+    for rows, columns in ((5, 7), (8, 10), (11, 13), (9, 4), (6, 17), (3, 3), (12, 5)):
+        data, right = numbers(rows, 12, seed=rows), numbers(rows, columns, seed=columns)
+        matrix = data @ data.T + np.eye(rows, dtype=np.float32) * 20
+        found = Tensor(matrix).solve(Tensor(right) * 2) + 1
+        close(found, np.linalg.solve(matrix.astype(np.float64), right * 2) + 1, 1e-4, 1e-4)

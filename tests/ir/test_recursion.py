@@ -109,7 +109,7 @@ BOUNDED = {
     ),
     "ir/counterexample.py": {"_variables": LOOPS},
     "ir/exact_products.py": {"_exact": "choices in each other, of one term of a sum"},
-    "ir/sized_templates.py": dict.fromkeys(["fitted", "made"], ARGUMENT),
+    "ir/sized_templates.py": dict.fromkeys(["_fitted_kernel", "fitted", "made"], ARGUMENT),
     "ir/sizes.py": {"products": "an axis size, as a program writes it"},
     "ir/text.py": dict.fromkeys(["_argument", "_nodes_in"], ARGUMENT),
     "lower/dot_operands.py": dict.fromkeys(["_join", "_joined_values", "_spread"], KERNEL),

@@ -17,6 +17,8 @@ from tilegrad.base.errors import ShapeError
 from tilegrad.base.trace import counters
 from tilegrad.ir.sized_templates import fitted, fitted_share, made
 from tilegrad.tensor.calls import sized, templates
+from tilegrad.tensor.calls.same_steps import same_around
+from tilegrad.tensor.ordering.sort import Sorting
 
 # Small and large, odd and even, equal to other sizes of the programs, once and again.
 SIZES = [5, 9, 33, 2, 64, 1, 8, 4, 65, 31, 100, 3, 257, 16, 1000, 8, 24, 7, 32, 5000, 12, 1, 6, 48]
@@ -272,3 +274,60 @@ def test_a_method_that_calls_itself_is_recorded_once_at_a_time(
             found = Tensor(x).svd(full_matrices=False)[1].numpy()
             np.testing.assert_allclose(found, np.linalg.svd(x, compute_uv=False), atol=1e-10)
     assert not nested
+
+
+@pytest.mark.parametrize(("size", "expected"), [(9, (2, 27)), (27, (2, 27)), (28, (28, 64))])
+def test_a_range_in_which_the_same_is_made(size: int, expected: tuple[int, int]) -> None:
+    found = same_around(
+        size,
+        [2, 3, 16, 31, 64],
+        frozenset(),
+        lambda each: each < 28,
+        lambda one, other: one == other,
+    )
+    assert found is not None
+    assert (found.low, found.high) == expected
+    assert all(low_or_high in found.made for low_or_high in expected)
+
+
+def test_sizes_that_are_left_out_end_a_range() -> None:
+    found = same_around(
+        4, [2, 16, 64], frozenset({10}), lambda each: each < 12, lambda one, other: one == other
+    )
+    assert found is not None
+    assert (found.low, found.high) == (2, 4)
+
+
+def test_a_method_that_chooses_by_a_size_is_called_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The best of few rows are found by comparing all pairs, and those of many by blocks: one
+    template for each.
+    """
+    count = [0]
+    method = Sorting._first_of_rows
+
+    def counted(self: Any, number: int) -> Any:
+        count[0] += 1
+        return method(self, number)
+
+    monkeypatch.setattr(Sorting, "_first_of_rows", counted)
+    rows = [5, 40, 6, 41, 7, 42, 8, 43, 9, 44, 10, 45, 19, 52, 11, 27, 30, 59]
+    for number, length in enumerate(rows):
+        if number == 10:
+            count[0] = 0
+        data = numbers(length, 200, seed=length)
+        values, positions = Tensor(data).topk(5)
+        order = np.argsort(-data, 1, kind="stable")[:, :5]
+        np.testing.assert_array_equal(positions.numpy(), order)
+        np.testing.assert_array_equal(values.numpy(), np.take_along_axis(data, order, 1))
+    assert not count[0]
+
+
+def test_a_limit_that_changes_is_an_input() -> None:
+    """Whether the other limit is absent is part of the call, as its value is not."""
+    data = numbers(4, 6)
+    for value in (0.3, 0.4, 0.7, 0.9):
+        below, above = Tensor(data).clip(None, value), Tensor(data).clip(-value)
+        waits = below._call is not None and above._call is not None
+        np.testing.assert_array_equal(below.numpy(), np.minimum(data, np.float32(value)))
+        np.testing.assert_array_equal(above.numpy(), np.maximum(data, np.float32(-value)))
+    assert waits

@@ -5,7 +5,7 @@ back.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from tilegrad.base.members import Members
@@ -81,13 +81,31 @@ class KernelArg:
     """A kernel written by hand as a step: its name, the shape of its result, and its graph.
 
     Parameter 0 of the graph is the result, the others are the sources in order. `gradient` maps the
-    gradient of the result and the node to the gradients of the sources.
+    gradient of the result and the node to the gradients of the sources. A kernel for any sizes has
+    a `family` (`tensor/results/kernel_families.py`), which makes its graph for `sizes` when
+    somebody looks at it.
     """
 
     name: str
     shape: tuple[int, ...]
-    ast: Any
+    graph: Any
     gradient: Callable[[Any, Any], Sequence[Any]] | None = None
+    family: Any = None
+    sizes: tuple[Any, ...] = ()
+
+    def at(self, sizes: Sequence[Any]) -> KernelArg:
+        """The kernel of its family for other sizes: numbers or lengths."""
+        sizes = tuple(sizes)
+        return replace(self, shape=self.family.shape(sizes), sizes=sizes)
+
+    @property
+    def ast(self) -> Any:
+        """The graph of the kernel."""
+        return self.graph if self.family is None else self.family.kernel(self.sizes)
+
+    def is_same_kernel(self, other: KernelArg) -> bool:
+        """Whether the two differ in their gradients only, which each call makes anew."""
+        return replace(self, gradient=None) == replace(other, gradient=None)
 
     def __repr__(self) -> str:
         return f"KernelArg({self.name!r}, {self.shape!r}, {self.ast.key!r})"

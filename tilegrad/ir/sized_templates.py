@@ -14,14 +14,22 @@ from functools import lru_cache
 from operator import mul
 from typing import Any
 
-from tilegrad.ir.args import LoopArg
+from tilegrad.ir.args import KernelArg, LoopArg
 from tilegrad.ir.graph_templates import Step, Template
 from tilegrad.ir.op import Ops
 from tilegrad.ir.polynomial import Polynomial, evaluate
 from tilegrad.ir.size_patterns import Sizes
 from tilegrad.ir.uop import UOp, toposort
 
-__all__ = ["Formula", "SizedTemplate", "fitted", "fitted_share", "made", "sized_template"]
+__all__ = [
+    "Formula",
+    "SizedTemplate",
+    "fitted",
+    "fitted_share",
+    "have_same_steps",
+    "made",
+    "sized_template",
+]
 
 
 class _SizePolynomial:
@@ -60,6 +68,15 @@ class _SizedLoop:
         self.arg, self.polynomial = arg, polynomial
 
 
+class _SizedKernel:
+    """A kernel of a family, whose sizes are formulas."""
+
+    __slots__ = ("arg", "sizes")
+
+    def __init__(self, arg: KernelArg, sizes: Formula):
+        self.arg, self.sizes = arg, sizes
+
+
 # An argument as a function of the sizes: one of these classes, or the argument itself where it does
 # not change.
 Formula = Any
@@ -74,6 +91,8 @@ def made(formula: Formula, sizes: Sizes) -> Any:
         return tuple([made(each, sizes) for each in formula.each])
     if kind is _SizedLoop:
         return replace(formula.arg, length=evaluate(formula.polynomial, sizes))
+    if kind is _SizedKernel:
+        return formula.arg.at(made(formula.sizes, sizes))
     if kind is _Share:
         return 1 / evaluate(formula.polynomial, sizes)
     return formula
@@ -99,7 +118,22 @@ def fitted(seen: Sequence[Any], examples: Sequence[Sizes]) -> Formula | None:
         is_same = all(replace(each, length=first.length) == first for each in seen)
         found = _polynomial([each.length for each in seen], examples) if is_same else None
         return None if found is None else _SizedLoop(first, found)
+    if all(each.__class__ is KernelArg for each in seen):
+        return _fitted_kernel(seen, examples)
     return None
+
+
+def _fitted_kernel(seen: Sequence[KernelArg], examples: Sequence[Sizes]) -> Formula | None:
+    """A kernel that is the same at all sizes, or one of a family. Its gradient is a function that
+    each call makes anew.
+    """
+    first = seen[0]
+    if all(each.is_same_kernel(first) for each in seen):
+        return first
+    if first.family is None or any(each.family != first.family for each in seen):
+        return None
+    sizes = fitted([each.sizes for each in seen], examples)
+    return None if sizes is None else _SizedKernel(first, sizes)
 
 
 def fitted_share(seen: Sequence[Any], examples: Sequence[Sizes]) -> Formula | None:
@@ -266,12 +300,8 @@ def sized_template(
 ) -> SizedTemplate | None:
     """The template that is each of `templates` at its example; None if there is none."""
     first = templates[0]
-    slots = range(first.count + len(first.constants) + first.size)
-    for other in templates[1:]:
-        if (first.count, first.results, first.size, first.is_view, len(first.constants)) != (
-            other.count, other.results, other.size, other.is_view, len(other.constants)
-        ):  # fmt: skip
-            return None
+    if not all(have_same_steps(first, other) for other in templates[1:]):
+        return None
     constants: list[list[_Node]] = []
     for several in zip(*[each.constants for each in templates]):
         found = _constant_graph(several, examples)
@@ -281,17 +311,27 @@ def sized_template(
     steps: list[tuple[Formula, Formula]] = []
     for same in zip(*[each.steps for each in templates]):
         one = same[0]
-        for step in same[1:]:
-            if one[:2] != step[:2] or one[4:6] != step[4:6] or one[7] != step[7]:
-                return None
-            if one[3](slots) != step[3](slots):
-                return None
         arg = fitted([step[2] for step in same], examples)
         shape = fitted([step[6] for step in same], examples)
         if (arg is None and one[2] is not None) or shape is None:
             return None
         steps.append((arg, shape))
     return SizedTemplate(first, constants, steps)
+
+
+def have_same_steps(one: Template, other: Template) -> bool:
+    """Whether two templates differ in arguments, shapes and constants only."""
+    if (one.count, one.results, one.size, one.is_view, len(one.constants)) != (
+        other.count, other.results, other.size, other.is_view, len(other.constants)
+    ):  # fmt: skip
+        return False
+    slots = range(one.count + len(one.constants) + one.size)
+    for mine, theirs in zip(one.steps, other.steps, strict=True):
+        if mine[:2] != theirs[:2] or mine[4:6] != theirs[4:6] or mine[7] != theirs[7]:
+            return False
+        if mine[3](slots) != theirs[3](slots):
+            return False
+    return True
 
 
 def _constant_graph(several: Sequence[UOp], examples: Sequence[Sizes]) -> list[_Node] | None:

@@ -14,6 +14,7 @@ from typing import Any
 from tilegrad.base.trace import counters
 from tilegrad.engine.realize.launch_numbers import INDEXED, is_index, may_change
 from tilegrad.engine.run.leaf_memory import is_overwritten
+from tilegrad.ir.args import KernelArg
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp, alive
 
@@ -267,6 +268,8 @@ class Request:
         elif op is Ops.AFTER:
             self.versions.append(number)
             self._targets[number] = self._memory_of(sources[0])
+        elif type(arg) is KernelArg and arg.family is not None:
+            return arg.family, arg.sizes
         elif type(arg) not in _PLAIN:
             # A Python function may hold anything: it is known by its name, and by where it recurs.
             return repr(arg), self._arguments.setdefault(arg, number)

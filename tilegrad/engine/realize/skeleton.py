@@ -3,7 +3,7 @@
 The sizes stand in arguments: of memory, of draws, of movement ops, of loops, whose steps are as
 many as the rows that they go over, and integers as constants, which often are sizes. They are taken
 out in the order of the nodes; of a SHRINK, where it begins and how long it is. A kernel written by
-hand is one for its sizes, so these are no variables.
+hand has sizes if it is one of a family; any other is one for its sizes, so these are no variables.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ _SHAPES = (Ops.RESHAPE, Ops.EXPAND)
 # Ops with rules of their own for sizes.
 _CLOSED = frozenset({Ops.DEFINE_VAR, Ops.BIND})
 _SIZED = frozenset({
-    Ops.BUFFER, Ops.RAND, Ops.RESHAPE, Ops.EXPAND, Ops.PAD, Ops.SHRINK, Ops.CONST, Ops.LOOP
+    Ops.BUFFER, Ops.RAND, Ops.RESHAPE, Ops.EXPAND, Ops.PAD, Ops.SHRINK, Ops.CONST, Ops.LOOP,
+    Ops.CUSTOM,
 })  # fmt: skip
 
 
@@ -59,6 +60,8 @@ def sizes_of(node: UOp) -> Sequence[int]:
         return arg.shape  # type: ignore[no-any-return]
     if op is Ops.LOOP:
         return (arg.length,)
+    if op is Ops.CUSTOM:
+        return arg.sizes if isinstance(arg, KernelArg) else ()
     if op is Ops.CONST and node.dtype.is_int:
         return (arg,)
     return ()
@@ -81,6 +84,8 @@ def with_sizes(node: UOp, sizes: Sequence[Any]) -> Any:
         return node.arg._replace(size=sizes[0])
     if op is Ops.LOOP:
         return replace(node.arg, length=sizes[0])
+    if op is Ops.CUSTOM:
+        return node.arg.at(sizes)
     assert op is Ops.RAND
     return replace(node.arg, shape=tuple(sizes))
 
@@ -119,6 +124,8 @@ def _rest(node: UOp, row: tuple[Any, ...]) -> Any:
     if node.op is Ops.LOOP:
         arg = node.arg
         return arg.body.key, arg.carries, arg.stacks, arg.is_reversed
+    if node.op is Ops.CUSTOM:
+        return node.arg.family
     return node.arg.device if node.op in (Ops.BUFFER, Ops.RAND) else None
 
 

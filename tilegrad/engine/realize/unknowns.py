@@ -17,6 +17,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
+from tilegrad.engine.realize.kernel_shapes import kernel_shapes
 from tilegrad.engine.realize.launch_numbers import INDEXED, is_index, may_be_number
 from tilegrad.engine.realize.request import Request
 from tilegrad.engine.realize.skeleton import role_of, sizes_of, twin_writes
@@ -369,11 +370,10 @@ class _Solver:
                 _equal(below[0], below[1])
             return below[0]
         if op is Ops.CUSTOM:
-            # A kernel written by hand, of values whose sizes do not change.
-            for source, shape in zip(sources, below, strict=True):
-                here = self.request.nodes[source].shape
-                _equal(shape, [poly.constant(size) for size in here])
-            return [poly.constant(size) for size in node.shape]
+            made, *operands = kernel_shapes(node, self._sizes(number))
+            for shape, operand in zip(operands, below, strict=True):
+                _equal(shape, operand)
+            return made
         if op is Ops.LOOP:
             self._check_loop(number, below)
             return []

@@ -24,6 +24,7 @@ from tilegrad.tensor.handle.waiting import Call
 from tilegrad.tensor.storage.block_runs import blocks_of, compute_blocks, note_length
 from tilegrad.tensor.storage.host_readable import known_elements
 from tilegrad.tensor.storage.loop_blocks import CallBlock
+from tilegrad.tensor.storage.loop_slices import LoopSlices
 from tilegrad.tensor.storage.segments import compute_together
 
 __all__ = ["gradients_in_blocks", "loop_below", "note_loop"]
@@ -112,19 +113,40 @@ def gradients_in_blocks(
     calls may stand on other memory then.
     """
     token = are_recorded.set(False)
+    slices = LoopSlices()
     try:
         apart = [each for each, at in below.leaves.items() if at not in below.targets]
         nodes = [each for each in apart if isinstance(each, UOp)]
-        if not compute_blocks(blocks, compute_together, nodes):
+        if not compute_blocks(blocks, compute_together, slices, nodes):
             return None
         totals = _Totals()
         for block in reversed(blocks):
             root = below.roots[0] if block is blocks[-1] else None
+            if not _gather(block, slices, totals):
+                return None
             if not _descend(block, root, below.device, totals, template_of, given):
                 return None
         return [*totals.of_leaves.values()]
     finally:
+        slices.restore()
         are_recorded.reset(token)
+
+
+def _gather(block: CallBlock, slices: LoopSlices, totals: _Totals) -> bool:
+    """Gather the gradients of slices of the results of a block; whether that could be done."""
+    for sequence in slices.sequences(block):
+        like = next(
+            (totals.of_calls[each] for each in slices.leaves(sequence) if each in totals.of_calls),
+            None,
+        )
+        if like is None:
+            continue
+        array = slices.gathered(sequence, totals.of_calls)
+        made = None if array is None else uploaded(like, array, sequence.dtype)
+        if made is None:
+            return False
+        totals.add(sequence, made)
+    return True
 
 
 def _descend(

@@ -8,6 +8,7 @@ instead, and all batches are one segment (`tensor.storage.signatures`).
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 from tilegrad.tensor.calls.arguments import records_gradients
@@ -30,12 +31,14 @@ class Positions:
     of some kinds. `changing` are the families whose positions change.
     """
 
-    __slots__ = ("_lengths", "_seen", "changing")
+    __slots__ = ("_counts", "_lengths", "_seen", "changing")
 
     def __init__(self) -> None:
         self._seen: dict[Family, set[tuple[Any, ...]]] = {}
         self._lengths: dict[Family, set[tuple[int, ...]]] = {}
         self.changing: set[Family] = set()
+        # By family without sizes, how many calls had no template.
+        self._counts: Counter[Family] = Counter()
 
     def note(self, tensor: Any, args: tuple[Any, ...], signature: tuple[Any, ...]) -> None:
         """Note a call that has no template so far."""
@@ -64,6 +67,19 @@ class Positions:
             and _family(tensor, args) in self.changing
             and stands_on_memory(tensor)
         )
+
+    def are_of_loop(self, tensor: Any, args: tuple[Any, ...]) -> bool:
+        """Whether slices of a waiting value with a gradient are those of a loop over a sequence,
+        `e[:, t]`, which has another length each time: then each comes once. Count the call.
+        """
+        call = tensor._call
+        if call is None or call.value is not None or not tensor._requires_grad:
+            return False
+        if len(self._counts) >= _MOST_FAMILIES:
+            self._counts.clear()
+        kind = len(tensor.shape), *_family(tensor, args)[1:]
+        self._counts[kind] += 1
+        return self._counts[kind] >= _MOST
 
     @staticmethod
     def are_many(tensor: Any, results: int) -> bool:

@@ -330,8 +330,11 @@ def recorded_with_numbers(
     made: list[MethodTemplate] = []
     for examples in _EXAMPLES:
         left = iter(examples)
-        given = [each if isinstance(each, Core) else each.__class__(next(left)) for each in args]
-        numbers = [each for each in given if not isinstance(each, Core)]
+        given = [
+            each if each is None or isinstance(each, Core) else each.__class__(next(left))
+            for each in args
+        ]
+        numbers = [each for each in given if each is not None and not isinstance(each, Core)]
         one = recorded(method, operands, given, {}, numbers)
         if one is None:
             return None

@@ -11,7 +11,7 @@ call may be taken for that: such calls have templates of their own, too.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Generic, Protocol, TypeVar
 
 from tilegrad.base.recent import Bounded, Recent
@@ -21,16 +21,20 @@ from tilegrad.ir.size_patterns import (
     UNKNOWN,
     Shapes,
     Sizes,
-    collected,
     count_of_unknowns,
     examples_of,
     in_common,
-    shapes_at,
     values_in,
 )
-from tilegrad.ir.sized_templates import SizedTemplate, sized_template
+from tilegrad.ir.sized_templates import SizedTemplate
 from tilegrad.tensor.calls.arguments import DEFAULTS
 from tilegrad.tensor.calls.recorded import MethodTemplate, Result, WaitingKind, recorded
+from tilegrad.tensor.calls.sized_recordings import (
+    FEWEST,
+    are_alike,
+    recorded_around,
+    recorded_at,
+)
 from tilegrad.tensor.handle.kinds import next_number
 from tilegrad.tensor.handle.waiting import this_thread
 
@@ -43,8 +47,8 @@ _MOST_REACH = 1 << 22
 _MOST_ELEMENTS = 1 << 30
 # Sizes that a method may look at: small, odd, prime, a power of two, many.
 _EXAMPLES = (3, 16, 5, 31, 64, 2, 47, 8, 21, 32, 13)
-# The fewest and the most examples of a pattern.
-_FEWEST, _MOST_EXAMPLES = 6, 8
+# The most examples of a pattern.
+_MOST_EXAMPLES = 8
 # With more sizes that change independently there would be many examples.
 _MOST_UNKNOWNS = 2
 # More patterns than these have no template: a method is not recorded again and again.
@@ -75,7 +79,7 @@ class Pattern(Generic[Made]):
     Attributes:
         sizes: for each axis of each operand, and for the integers among the arguments, the number,
             or the unknown (`ir.size_patterns`).
-        high: the most that an unknown may be.
+        low, high: the least and the most that an unknown may be.
         others: the numbers that an unknown may not be, as they are in the call beside it: the
             method may do something else then, as far as is known (`admits`).
         template: the template of all sizes.
@@ -83,7 +87,7 @@ class Pattern(Generic[Made]):
         known: what is made at some sizes.
     """
 
-    __slots__ = ("_refused", "example", "high", "known", "others", "sizes", "template")
+    __slots__ = ("_refused", "example", "high", "known", "low", "others", "sizes", "template")
 
     def __init__(
         self,
@@ -92,8 +96,10 @@ class Pattern(Generic[Made]):
         others: frozenset[int],
         template: SizedTemplate,
         example: Made,
+        low: int = 2,
     ):
         self.sizes, self.high, self.others, self.template = sizes, high, others, template
+        self.low = low
         self.example = example
         self._refused: set[int] = set()
         self.known: Bounded[Sizes, Made] = Bounded(_MOST_KNOWN)
@@ -103,7 +109,7 @@ class Pattern(Generic[Made]):
         # As `_read`, without its frame: each call of new sizes comes by.
         values = values_in(self.sizes, shapes)
         for value in values or ():
-            if not 2 <= value <= self.high:
+            if not self.low <= value <= self.high:
                 return None
         return values if values is not None and self.others.isdisjoint(values) else None
 
@@ -137,7 +143,7 @@ class Pattern(Generic[Made]):
     def _read(self, shapes: Sequence[tuple[int, ...]]) -> Sizes | None:
         values = values_in(self.sizes, shapes)
         for value in values or ():
-            if not 2 <= value <= self.high:
+            if not self.low <= value <= self.high:
                 return None
         return values
 
@@ -208,7 +214,7 @@ class MethodPattern(Pattern[MethodTemplate]):
         return self.kinds.put(values, kind.at(template, shape, self.numbers[0], self))
 
     def is_alike(self, other: MethodTemplate) -> bool:
-        return other.waiting is not None and _is_alike(other, self.example)
+        return other.waiting is not None and are_alike(other, self.example)
 
     def made(self, template: Template) -> MethodTemplate:
         example = self.example
@@ -270,7 +276,11 @@ class _Family:
 
     def add(self, pattern: MethodPattern) -> None:
         """Have one more pattern. One that goes further takes the place of a shorter one."""
-        rest = [each for each in self.patterns if each.sizes != pattern.sizes]
+        rest = [
+            each
+            for each in self.patterns
+            if each.sizes != pattern.sizes or each.low < pattern.low or each.high > pattern.high
+        ]
         self.patterns = sorted([pattern, *rest], key=lambda each: count_of_unknowns(each.sizes))
 
 
@@ -398,11 +408,18 @@ def _pattern(
 
     if examples is None or not is_small:
         return None
-    both = _recorded(sizes, examples, record)
+    both = recorded_at(sizes, examples, record)
+    low = 2
     if both is None:
-        family.failures += 1
-        return None
-    made = MethodPattern(family, sizes, high, others, *both)
+        around = None
+        if len(seen) == 1:
+            allowed = [value for (value,) in examples]
+            around = recorded_around(seen[0][-1], sizes, allowed, others, record)
+        if around is None:
+            family.failures += 1
+            return None
+        low, high, both = around
+    made = MethodPattern(family, sizes, high, others, *both, low)
     family.add(made)
     _count[0] += 1
     return made
@@ -436,29 +453,7 @@ def _examples(count: int, high: int, others: frozenset[int]) -> list[Sizes] | No
     allowed = allowed[: _MOST_EXAMPLES - 1]
     if high not in others:
         allowed.append(high)
-    return None if len(allowed) < _FEWEST else examples_of(allowed, [0] * count)
-
-
-def _recorded(
-    sizes: Shapes, examples: Sequence[Sizes], record: Callable[[Shapes], MethodTemplate | None]
-) -> tuple[SizedTemplate, MethodTemplate] | None:
-    """The template of all sizes; None if there is none."""
-    first: list[MethodTemplate] = []
-
-    def make(values: Sizes) -> MethodTemplate | None:
-        one = record(shapes_at(sizes, values))
-        if one is None or one.waiting is None:
-            return None
-        first.append(one)
-        # A result without a shape is an operand as it is.
-        is_whole = all(one.graph.shape_of(result.slot) is not None for result in one.results)
-        return one if is_whole and _is_alike(one, first[0]) else None
-
-    found = collected(examples, make, len(examples), len(examples))
-    if found is None:
-        return None
-    template = sized_template([each.graph for each in found[0]], found[1])
-    return None if template is None else (template, found[0][0])
+    return None if len(allowed) < FEWEST else examples_of(allowed, [0] * count)
 
 
 def _with_integers(value: Any, integers: Iterator[int]) -> Any:
@@ -469,14 +464,3 @@ def _with_integers(value: Any, integers: Iterator[int]) -> Any:
     if isinstance(value, (tuple, list)):
         return kind([_with_integers(each, integers) for each in value])
     return value
-
-
-def _is_alike(one: MethodTemplate, other: MethodTemplate) -> bool:
-    """Whether two recordings differ in sizes only."""
-    mine, theirs = [
-        (len(each.results), each.is_one, each.has_view, each.has_reshape) for each in (one, other)
-    ]
-    return mine == theirs and all(
-        mine[:4] == theirs[:4] and mine.dtype is theirs.dtype
-        for mine, theirs in zip(one.results, other.results, strict=True)
-    )

@@ -56,10 +56,12 @@ def new_template(
     kwargs: Mapping[str, Any],
     *,
     is_join: bool = False,
+    is_at_once: bool = False,
 ) -> MethodTemplate | None:
     """The template of a signature that has none so far: the one for all sizes, if that serves. Else
     None, and the second time what the method makes is recorded, for the calls that follow; of a
-    method that joins tensors at once, if they are results of a loop.
+    method that joins tensors at once, if they are results of a loop. `is_at_once` for a call that
+    is recorded the first time.
     """
     signature = tuple(key)
     if signature in _known or isinstance(operands[0]._device, Group):
@@ -76,6 +78,8 @@ def new_template(
             axis, shape = kwargs.get("dim", 0), made.results[0].shape
             made.graph.join = axis % len(shape), len(shape) > operands[0].ndim
         return _known.put(signature, made)
+    if found is None and is_at_once:
+        return _known.put(signature, recorded(method, operands, args, kwargs))
     if _came.is_now(signature):
         _known.put(signature, found or recorded(method, operands, args, kwargs))
     return found
@@ -121,6 +125,8 @@ def template_of_numbers(
             key.append(kind)
         elif isinstance(each, Core):
             add_arguments((each,), key, operands, inputs, pool)
+        elif each is None:
+            key.append(None)
         else:
             return None
     if isinstance(operands[0]._device, Group):

@@ -294,7 +294,14 @@ class _Calls:
             self.positions.note(operands[0], args, tuple(key))
         before = patterns_made()
         template = new_template(
-            key, self.method, operands, inputs, args, kwargs, is_join=self.is_join
+            key,
+            self.method,
+            operands,
+            inputs,
+            args,
+            kwargs,
+            is_join=self.is_join,
+            is_at_once=self.positions is not None and self.positions.are_of_loop(operands[0], args),
         )
         if patterns_made() != before:
             # Calls of one size that came before have the template of all sizes from now on.
@@ -410,7 +417,7 @@ def _are_one_kernel(one: Any, two: Any) -> bool:
     """Whether two arguments are the same kernel, whose gradient is made anew by each call."""
     if not (isinstance(one, KernelArg) and isinstance(two, KernelArg)):
         return False
-    return (one.name, one.shape, one.ast) == (two.name, two.shape, two.ast)
+    return one.is_same_kernel(two)
 
 
 def _detached_once(node: UOp) -> UOp:

@@ -182,12 +182,16 @@ class Call:
         """The call of a tensor that stands on the memory alone, and not on what it was computed
         from.
         """
+        return self.standing_on(self.value, self.moves)
+
+    def standing_on(self, value: Value | None, moves: Moves) -> Call:
+        """As `of_memory`, of other memory."""
         made: Call = object.__new__(Call)
         made.template, made.slot, made.number = self.template, self.slot, self.number
         made.entry, made.serial, made.pool = self.entry, self.serial, self.pool
         made.handle, made.dtype, made.shape = self.handle, self.dtype, self.shape
         made.kind = self.kind
-        made.value, made.moves = self.value, self.moves
+        made.value, made.moves = value, moves
         made.inputs = made.node = made.pattern = made.stop = None
         made.generation = 0
         made.requires_grad, made.siblings = self.requires_grad, ()

@@ -13,7 +13,7 @@ from tilegrad.base.errors import ShapeError
 from tilegrad.base.origin import composed
 from tilegrad.tensor.calls.templates import templated
 from tilegrad.tensor.handle.size_arguments import here
-from tilegrad.tensor.matrices import factors
+from tilegrad.tensor.matrices import elimination, factors
 from tilegrad.tensor.matrices.determinant import Determinants
 from tilegrad.tensor.matrices.factorise import epsilon
 
@@ -82,8 +82,6 @@ class Decompositions(Determinants):
             return self._floating()
 
         def factor(a: Self) -> Self:
-            count = a._sizes[0]
-
             def rule(g: Self, u: Self, _: Self) -> list[Self]:
                 lower, flow = u.transpose(1, 2), g.transpose(1, 2).tril()
                 inner = (u @ flow).tril()
@@ -96,8 +94,7 @@ class Decompositions(Determinants):
                 )
                 return [(both + both.transpose(1, 2)) * 0.5]
 
-            build = functools.partial(factors.cholesky, count=count, size=size)
-            made = a._by_rule("cholesky", (count, size, size), build, [a], rule)
+            made = a._factored(elimination.CHOLESKY, (a._sizes[0], size), [a], rule)
             return made if upper else made.transpose(1, 2)
 
         read = self.transpose(-1, -2) if upper else self

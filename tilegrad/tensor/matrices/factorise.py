@@ -18,7 +18,8 @@ from tilegrad.base.errors import ShapeError
 from tilegrad.ir.uop import UOp
 from tilegrad.tensor.handle.core import check_devices, describe
 from tilegrad.tensor.handle.size_arguments import here, show_shape
-from tilegrad.tensor.matrices import factors
+from tilegrad.tensor.matrices import elimination, factors
+from tilegrad.tensor.matrices.elimination import Factors
 from tilegrad.tensor.ordering.counting import Counting
 
 __all__ = ["Factorising", "epsilon", "take", "unfit"]
@@ -97,6 +98,15 @@ class Factorising(Counting):
         """As `_by_kernel`; `rule` takes the gradient, the result and `inputs`, and gives their
         gradients.
         """
+        return self._by_kernel(name, shape, self.dtype, build, inputs, self._gradient_by(rule))
+
+    def _factored(
+        self, kernel: Factors, sizes: tuple[int, ...], inputs: list[Self], rule: Rule
+    ) -> Self:
+        """As `_by_rule`, by a kernel for any sizes. `rule` takes these from its operands."""
+        return self._by_family(kernel.of(self.dtype), sizes, inputs, self._gradient_by(rule))
+
+    def _gradient_by(self, rule: Rule) -> Callable[[UOp, UOp], list[UOp | None]]:
         # The kernel outlives this tensor, where a template holds it.
         tensor_of, device, variables = type(self)._of, self.device, self._variables
 
@@ -104,20 +114,19 @@ class Factorising(Counting):
             operands = [tensor_of(each, device, variables) for each in (g, node, *node.src)]
             return [None if operand is None else operand.uop for operand in rule(*operands)]
 
-        return self._by_kernel(name, shape, self.dtype, build, inputs, gradient)
+        return gradient
 
     def _solved(self, right: Self) -> Self:
         """Solutions by elimination."""
         count, size, columns = right._sizes
-        width = size + columns + 1
 
-        def rule(g: Self, made: Self, a: Self, _: Self) -> list[Self]:
+        def rule(g: Self, made: Self, a: Self, right: Self) -> list[Self]:
+            _, size, columns = right._sizes
             x = made._slice(2, size, size + columns)
             flow = a.transpose(1, 2)._solved(g._slice(2, size, size + columns))
             return [-(flow @ x.transpose(1, 2)), flow]
 
-        build = functools.partial(factors.eliminate, count=count, size=size, columns=columns)
-        made = self._by_rule("solve", (count, size, width), build, [self, right], rule)
+        made = self._factored(elimination.SOLVE, (count, size, columns), [self, right], rule)
         return made._slice(2, size, size + columns)
 
     def _solved_triangle(
@@ -136,15 +145,8 @@ class Factorising(Counting):
             edge = int(is_unit)
             return [both.triu(edge) if is_upper else both.tril(-edge), flow]
 
-        build = functools.partial(
-            factors.triangular,
-            count=count,
-            size=size,
-            columns=columns,
-            is_upper=is_upper,
-            is_unit=is_unit,
-        )
-        return self._by_rule("triangular", (count, size, columns), build, [self, right], rule)
+        kernel = elimination.TRIANGULAR.with_options(is_upper=is_upper, is_unit=is_unit)
+        return self._factored(kernel, (count, size, columns), [self, right], rule)
 
     def _eliminated(self) -> Self:
         """(matrices, size, size + 1): L and U in one, and the order of the rows."""
@@ -153,8 +155,7 @@ class Factorising(Counting):
         def rule(g: Self, made: Self, a: Self) -> list[Self]:
             return [a._eliminated_rule(g, made)]
 
-        build = functools.partial(factors.eliminate, count=count, size=size)
-        return self._by_rule("eliminate", (count, size, size + 1), build, [self], rule)
+        return self._factored(elimination.ELIMINATE, (count, size), [self], rule)
 
     def _eliminated_rule(self, g: Self, made: Self) -> Self:
         """The gradient of matrices from that of `made`, what they were eliminated to."""

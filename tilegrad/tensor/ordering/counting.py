@@ -15,12 +15,14 @@ from tilegrad.base.dtype_promotion import promote
 from tilegrad.base.errors import DTypeError, IndexBoundsError, ShapeError
 from tilegrad.base.origin import composed
 from tilegrad.ir.op import Axis, Ops
+from tilegrad.ir.sizes import highest
 from tilegrad.ir.uop import UOp
 from tilegrad.tensor.calls.counted import counts_of
 from tilegrad.tensor.calls.templates import templated
 from tilegrad.tensor.handle.core import Core, check_devices, describe
 from tilegrad.tensor.handle.size_arguments import as_int, here, index_dtype, show_shape
 from tilegrad.tensor.ordering.select import Selecting
+from tilegrad.tensor.results.kernel_families import KernelFamily
 
 __all__ = ["Counting"]
 
@@ -93,13 +95,9 @@ class Counting(Selecting):
             mine, other = self.reshape(rows, 1, size), keys.unsqueeze(2)
             before = (mine <= other) if is_right else (mine < other)
             return before.sum(2, dtype=dtypes.int32)
-        return self._by_kernel(
-            "search",
-            keys._sizes,
-            index_dtype((size + 1,)),
-            lambda *pointers: _search(*pointers, rows=rows, size=size, is_right=is_right),
-            [self, keys],
-        )
+        kinds = index_dtype((size + 1,)), self.dtype, keys.dtype
+        family = KernelFamily("search", _search, _search_shapes, kinds, (("is_right", is_right),))
+        return self._by_family(family, (rows, size, keys._sizes[1]), [self, keys])
 
     def bucketize(self, boundaries: Any, right: bool = False) -> Self:
         """The bucket between sorted `boundaries` in which each element lies: the number of
@@ -289,27 +287,34 @@ class Counting(Selecting):
         return position.eq(bins).where(last, inner).cast(x.dtype)
 
 
-def _search(made: UOp, table: UOp, keys: UOp, *, rows: int, size: int, is_right: bool) -> UOp:
-    """for each key:  before[0] = 0
+def _search_shapes(rows: Any, size: Any, count: Any) -> tuple[tuple[Any, ...], ...]:
+    return (rows, count), (rows, size), (rows, count)
+
+
+def _search(
+    made: UOp, table: UOp, keys: UOp, rows: Any, size: Any, count: Any, *, is_right: bool
+) -> UOp:
+    """for each key of each row:  before[0] = 0
     for step, width of the powers of two, downward:
         is_before = row[before[step] + width - 1] comes before key
         before[step + 1] = before[step] + width * is_before
     made[key] = before[last]
     """
-    count = keys.dtype.size  # type: ignore[attr-defined]
-    number = UOp.range(count, 0)
-    first = number // (count // rows) * size
+    row, column = UOp.range(rows, 0), UOp.range(count, 1)
+    number = row * count + column
     key = keys.load(number)
     zero, one = UOp.const(dtypes.index, 0), UOp.const(dtypes.int32, 1)
-    bits = size.bit_length()
-    before = UOp(Ops.DEFINE_LOCAL, dtypes.int32.ptr(bits + 1, AddressSpace.SCRATCH), (number,), 0)
+    bits = highest(size).bit_length()
+    before = UOp(
+        Ops.DEFINE_LOCAL, dtypes.int32.ptr(bits + 1, AddressSpace.SCRATCH), (row, column), 0
+    )
     started = before.after(before.store(zero, one - 1))
-    step = UOp.range(bits, 1, Axis.REDUCE)
+    step = UOp.range(bits, 2, Axis.REDUCE)
     passed = started.load(step)
     width = one << (bits - 1 - step).cast(dtypes.int32)
     position = (passed + width - 1).cast(dtypes.index)
     inside = (position < 0).logical_not() & (position < size)
-    there = table.load(first + position, UOp.const(key.dtype, 0), inside)
+    there = table.load(row * size + position, UOp.const(key.dtype, 0), inside)
     is_before = (key < there).logical_not() if is_right else there < key
     further = (inside & is_before).where(passed + width, passed)
     found = started.after(started.store(step + 1, further).end(step))

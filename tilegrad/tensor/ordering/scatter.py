@@ -24,13 +24,12 @@ from tilegrad.tensor.calls.templates import templated
 from tilegrad.tensor.handle.core import Core, check_devices, describe
 from tilegrad.tensor.handle.size_arguments import here, is_of_number, show_shape
 from tilegrad.tensor.ordering.sort import Sorting
+from tilegrad.tensor.results.kernel_families import KernelFamily
 from tilegrad.tensor.storage.checked import checked
 
 __all__ = ["Scatter"]
 
 _REDUCTIONS = ("sum", "prod", "mean", "amax", "amin")
-# Positions that are written in order, at least.
-_FEWEST = 64
 
 
 class Scatter(Sorting):
@@ -84,11 +83,6 @@ class Scatter(Sorting):
         """This tensor with `values` where `index`, which fits, names them along an axis."""
         positions = self._positions("scatter", axis, index).flatten()
         order = self._iota(positions._sizes[0])
-        more = _padding(positions._sizes[0])
-        if more:
-            # Positions outside are not written to.
-            positions = positions.pad(((0, more),), value=-1)
-            order = order.pad(((0, more),))
         nobody = self.zeros_like(dtype=order.dtype).flatten() - 1
         last = nobody._reduced_into(positions, order, None)
         written = (last >= 0).where(values.flatten()._rows(last), self.flatten())
@@ -281,32 +275,36 @@ class Scatter(Sorting):
             each = flow * product
             return [(each / base).uop, None, (each._rows(at) / factors).uop]
 
-        return self._by_kernel(
+        family = KernelFamily(
             "scatter" if combine is None else f"scatter_{combine.name.lower()}",
-            self._sizes,
-            self.dtype,
-            lambda *pointers: _reduce_in_order(*pointers, combine=combine),
-            [self, positions, values],
-            gradient,
+            _reduce_in_order,
+            _shapes_in_order,
+            (self.dtype, self.dtype, positions.dtype, values.dtype),
+            (("combine", combine),),
         )
-
-
-def _padding(count: Any) -> int:
-    """By how much a list of positions is padded, as the kernel that writes in order is one for its
-    length: what is scattered by a text that grows has one kernel up to each power of two.
-    """
-    return max(_FEWEST, 1 << count.bit_length()) - count if isinstance(count, int) else 0
+        sizes = self._sizes[0], values._sizes[0]
+        return self._by_family(family, sizes, [self, positions, values], gradient)
 
 
 def _chosen(condition: Any, value: Any, other: Any) -> Any:
     return condition.where(value, other)
 
 
+def _shapes_in_order(size: Any, count: Any) -> tuple[tuple[Any, ...], ...]:
+    return (size,), (size,), (count,), (count,)
+
+
 def _reduce_in_order(
-    made: UOp, base: UOp, positions: UOp, values: UOp, *, combine: Ops | None
+    made: UOp,
+    base: UOp,
+    positions: UOp,
+    values: UOp,
+    size: Any,
+    count: Any,
+    *,
+    combine: Ops | None,
 ) -> UOp:
     """for i: made[i] = base[i];  for i: made[at[i]] = combine(made[at[i]], values[i])"""
-    size, count = base.dtype.size, values.dtype.size  # type: ignore[attr-defined]
     row = UOp.range(size, 0)
     copied = made.store(row, base.load(row)).end(row)
     number = UOp.range(count, 1, Axis.REDUCE)

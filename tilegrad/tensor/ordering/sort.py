@@ -18,7 +18,7 @@ is best.
 from __future__ import annotations
 
 import math
-from typing import Self
+from typing import Any, Self
 
 from tilegrad.base.dtype import AddressSpace, dtypes
 from tilegrad.base.errors import ShapeError
@@ -31,6 +31,7 @@ from tilegrad.tensor.handle.core import Core, describe
 from tilegrad.tensor.handle.pairs import Ranked
 from tilegrad.tensor.handle.size_arguments import as_axis, as_int, here
 from tilegrad.tensor.results.custom import Custom
+from tilegrad.tensor.results.kernel_families import KernelFamily
 
 __all__ = ["Sorting"]
 
@@ -235,13 +236,8 @@ class Sorting(Custom):
     def _radix_pass(self, chunks: int, length: int) -> Self:
         """Words (rows, parts * length) in the order of bits 32 to 39, turned right by 8."""
         rows = self._sizes[0]
-        counts = self._by_kernel(
-            "count_digits",
-            (rows, chunks, _DIGITS),
-            dtypes.int32,
-            lambda made, words: _count_digits(made, words, rows * chunks, length),
-            [self],
-        )
+        sizes = rows, chunks, length
+        counts = self._by_family(_COUNT_DIGITS, sizes, [self])
         # Runs stand in the order of digits, and for each digit in the order of parts.
         runs = counts.transpose(1, 2).reshape(rows, _DIGITS * chunks)
         starts = (
@@ -249,13 +245,7 @@ class Sorting(Custom):
             .reshape(rows, _DIGITS, chunks)
             .transpose(1, 2)
         )
-        return self._by_kernel(
-            "move_to_runs",
-            (rows, chunks * length),
-            self.dtype,
-            lambda made, words, starts: _move_to_runs(made, words, starts, rows, chunks, length),
-            [self, starts.contiguous()],
-        )
+        return self._by_family(_MOVE_TO_RUNS, sizes, [self, starts.contiguous()])
 
     def _first_of_rows(self, count: int) -> Self:
         """The positions of the `count` smallest keys of each row, in order."""
@@ -315,13 +305,13 @@ def _digit(word: UOp) -> UOp:
     return ((word >> 32) & (_DIGITS - 1)).cast(dtypes.index)
 
 
-def _count_digits(made: UOp, words: UOp, chunks: int, length: int) -> UOp:
+def _count_digits(made: UOp, words: UOp, rows: Any, chunks: Any, length: Any) -> UOp:
     """How often each digit occurs in each part.
 
     for part:  for d: made[part][d] = 0
                for i: made[part][digit(words[part][i])] += 1
     """
-    chunk = UOp.range(chunks, 0)
+    chunk = UOp.range(rows * chunks, 0)
     digit = UOp.range(_DIGITS, 1)
     zero = made.store(chunk * _DIGITS + digit, UOp.const(dtypes.int32, 0)).end(digit)
     position = UOp.range(length, 2, Axis.REDUCE)
@@ -330,21 +320,40 @@ def _count_digits(made: UOp, words: UOp, chunks: int, length: int) -> UOp:
     return UOp.sink(made.after(zero).store(found, one, combine=Ops.ADD).end(position))
 
 
-def _move_to_runs(made: UOp, words: UOp, starts: UOp, rows: int, chunks: int, length: int) -> UOp:
+def _move_to_runs(made: UOp, words: UOp, starts: UOp, rows: Any, chunks: Any, length: Any) -> UOp:
     """Each word, turned right by 8 bits, at the next free place of its digit's run.
 
     for part:  next = starts[part]
                for i: made[next[digit]] = turned(words[part][i]);  next[digit] += 1
     """
-    chunk = UOp.range(rows * chunks, 0)
-    free = UOp(Ops.DEFINE_LOCAL, dtypes.int32.ptr(_DIGITS, AddressSpace.SCRATCH), (chunk,), 0)
-    digit = UOp.range(_DIGITS, 1)
+    row, number = UOp.range(rows, 0), UOp.range(chunks, 1)
+    chunk = row * chunks + number
+    free = UOp(Ops.DEFINE_LOCAL, dtypes.int32.ptr(_DIGITS, AddressSpace.SCRATCH), (row, number), 0)
+    digit = UOp.range(_DIGITS, 2)
     filled = free.after(free.store(digit, starts.load(chunk * _DIGITS + digit)).end(digit))
-    position = UOp.range(length, 2, Axis.REDUCE)
+    position = UOp.range(length, 3, Axis.REDUCE)
     word = words.load(chunk * length + position)
     target = filled.load(_digit(word))
     size = chunks * length
     within = target.cast(dtypes.index)
     inside = (within < 0).logical_not() & (within < size)
-    moved = made.store((chunk // chunks) * size + within, (word >> 8) | (word << 56), inside)
+    moved = made.store(row * size + within, (word >> 8) | (word << 56), inside)
     return UOp.sink(filled.after(moved).store(_digit(word), target + 1).end(position))
+
+
+_COUNT_DIGITS = KernelFamily(
+    "count_digits",
+    _count_digits,
+    lambda rows, chunks, length: ((rows, chunks, _DIGITS), (rows, chunks * length)),
+    (dtypes.int32, dtypes.uint64),
+)
+_MOVE_TO_RUNS = KernelFamily(
+    "move_to_runs",
+    _move_to_runs,
+    lambda rows, chunks, length: (
+        (rows, chunks * length),
+        (rows, chunks * length),
+        (rows, chunks, _DIGITS),
+    ),
+    (dtypes.uint64, dtypes.uint64, dtypes.int32),
+)

@@ -13,15 +13,14 @@ from collections.abc import Callable, Sequence
 from typing import Any, Self
 
 from tilegrad.base.dtype import DType
-from tilegrad.base.errors import DTypeError, ShapeError
-from tilegrad.ir.args import KernelArg, KernelInfo
+from tilegrad.base.errors import ShapeError
+from tilegrad.ir.args import KernelArg
 from tilegrad.ir.op import Ops
-from tilegrad.ir.queries import nodes_of
-from tilegrad.ir.rules import simplify
 from tilegrad.ir.uop import UOp
 from tilegrad.tensor.handle.core import check_devices, compute
 from tilegrad.tensor.handle.device import canonical
 from tilegrad.tensor.handle.size_arguments import here
+from tilegrad.tensor.results.kernel_families import KernelFamily, finished
 from tilegrad.tensor.results.paired import PairedValues
 from tilegrad.tensor.storage.memory import elements
 
@@ -80,11 +79,7 @@ class Custom(PairedValues):
         gradient: Callable[[UOp, UOp], Sequence[UOp | None]] | None = None,
     ) -> Self:
         """A tensor of `shape` and `dtype` that the kernel `build(made, *inputs)` fills."""
-        if not inputs:
-            raise ShapeError(
-                f"custom_kernel: {name} reads no tensor, so no device is known", line=here()
-            )
-        check_devices("custom_kernel", list(inputs))
+        _check_inputs(name, inputs)
         counts = [elements(shape), *[elements(each._sizes) for each in inputs]]
         if 0 in counts:
             raise ShapeError(f"custom_kernel: {name} has an operand without elements", line=here())
@@ -93,7 +88,24 @@ class Custom(PairedValues):
             UOp(Ops.DEFINE_GLOBAL, kind.ptr(count), (), slot)
             for slot, (kind, count) in enumerate(zip(kinds, counts))
         ]
-        arg = KernelArg(name, shape, _finished(name, build(*pointers)), gradient)
+        arg = KernelArg(name, shape, finished(name, build(*pointers)), gradient)
+        return self._with_kernel(arg, dtype, inputs)
+
+    def _by_family(
+        self,
+        family: KernelFamily,
+        sizes: tuple[int, ...],
+        inputs: Sequence[Self],
+        gradient: Callable[[UOp, UOp], Sequence[UOp | None]] | None = None,
+    ) -> Self:
+        """As `_by_kernel`, by the kernel of a family for these sizes. `gradient` has to take all
+        sizes from its nodes.
+        """
+        _check_inputs(family.name, inputs)
+        arg = KernelArg(family.name, family.shape(sizes), None, gradient, family, sizes)
+        return self._with_kernel(arg, family.dtypes[0], inputs)
+
+    def _with_kernel(self, arg: KernelArg, dtype: DType, inputs: Sequence[Self]) -> Self:
         # A constant is on no device; the memory that a kernel reads must be on one.
         device = canonical(inputs[0].device)
         sources = [
@@ -106,23 +118,9 @@ class Custom(PairedValues):
         return inputs[0]._joined(node, *inputs[1:])
 
 
-def _finished(name: str, ast: Any) -> UOp:
-    """The kernel, simplified, with its loops in the order of their numbers.
-
-    Raises DTypeError if it is no SINK of effects.
-    """
-    if not isinstance(ast, UOp) or ast.op is not Ops.SINK or not ast.src:
-        given = ast.op if isinstance(ast, UOp) else type(ast).__name__
-        raise DTypeError(
-            f"custom_kernel: {name} gave {given}, not a kernel",
-            rule="UOp.sink(...) of the stores, or of the ends of the loops that they stand in",
-            line=here(),
+def _check_inputs(name: str, inputs: Sequence[Any]) -> None:
+    if not inputs:
+        raise ShapeError(
+            f"custom_kernel: {name} reads no tensor, so no device is known", line=here()
         )
-    ast = UOp.sink(*[simplify(effect) for effect in ast.src])
-    # A loop of one iteration is gone, so its END closes nothing.
-    while closed := [node for node in ast.toposort() if node.op is Ops.END and len(node.src) == 1]:
-        ast = ast.substitute({closed[0]: closed[0].src[0]})
-    loops = nodes_of(ast, Ops.RANGE)
-    order = sorted(loop.number for loop in loops)
-    finished: UOp = ast.replace(arg=KernelInfo(name, tuple(order)))
-    return finished
+    check_devices("custom_kernel", list(inputs))

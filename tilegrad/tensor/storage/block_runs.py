@@ -22,10 +22,11 @@ from tilegrad.tensor.handle.waiting import Call, Moves, Pool, Value, this_thread
 from tilegrad.tensor.storage import running
 from tilegrad.tensor.storage.host_readable import elements_below
 from tilegrad.tensor.storage.loop_blocks import CallBlock, CallLoop, loop_of
+from tilegrad.tensor.storage.loop_slices import LoopSlices
 from tilegrad.tensor.storage.new_memory import new_memory
 from tilegrad.tensor.storage.signatures import waiting_calls
 
-__all__ = ["blocks_of", "compute_blocks", "joined", "note_length"]
+__all__ = ["blocks_of", "compute_blocks", "compute_results", "joined", "note_length"]
 
 # Computes results of calls that wait, together; whether it could.
 Compute = Callable[[Sequence[Call]], bool]
@@ -108,14 +109,24 @@ def _is_whole(loop: CallLoop, has_gradients: bool) -> bool:
     return known.is_whole(loop.lengths)
 
 
+def compute_results(blocks: Sequence[CallBlock], compute: Compute) -> bool:
+    """Compute the results of blocks that later ones read; whether that could be done."""
+    slices = LoopSlices()
+    try:
+        return compute_blocks(blocks, compute, slices)
+    finally:
+        slices.restore()
+
+
 def compute_blocks(
-    blocks: Sequence[CallBlock], compute: Compute, nodes: Iterable[UOp] = ()
+    blocks: Sequence[CallBlock], compute: Compute, slices: LoopSlices, nodes: Iterable[UOp] = ()
 ) -> bool:
     """Compute the results of blocks that later ones read; whether that could be done. No gradient
-    goes to the leaves `nodes`.
+    goes to the leaves `nodes`; `slices` cuts those that gradients go to.
     """
     own, shown = _own_nodes(nodes), _shown_views(this_thread.pool)
     for block in blocks:
+        slices.cut(block)
         for call in block.calls():
             if call in shown or (call.template.is_view and call.handle() is not None):
                 continue

@@ -221,6 +221,17 @@ def elements_below(each: Call | UOp) -> Any | None:
     return array
 
 
+def moves_below(call: Call) -> list[tuple[Ops, Any]] | None:
+    """The movement ops by which a call, a view of a computed one, looks at the memory of that; None
+    where it is more than these.
+    """
+    found = _down(call)
+    if found is None or not isinstance(found[0], Buffer):
+        return None
+    moves = [(op, arg) for op, arg, _ in reversed(found[1]) if op not in _SAME]
+    return moves if all(op.is_movement for op, _ in moves) else None
+
+
 def _computed(call: Call) -> UOp | None:
     """[Movement of] the memory with the value of a call, if a run by nodes has computed it."""
     node = call.node

@@ -206,12 +206,23 @@ def made_of(template: Template, leaves: Sequence[UOp]) -> Any:
 
 def run_on_host(tensor: Any, asked: Call, alive: list[Call]) -> bool:
     """Compute the calls `alive`, all that wait, for a tensor that asks for the value of one of
-    them; False, and nothing has happened, where one of them is not of this kind.
+    them; False, and nothing has happened, where one of them is not of this kind. Those that have
+    waited for two runs may wait on: the values of a `sort` whose order alone is read are in the way
+    of no loop.
     """
     if not tensor._at_once or len(alive) > _MOST_RESULTS or device_of(tensor) != "CPU":
         return False
     if asked.template.is_view or not may_compute():
         return False
+    if _stored(asked, alive):
+        return True
+    since = asked.pool.since
+    young = [call for call in alive if call is asked or call.serial >= since]
+    return len(young) < len(alive) and _stored(asked, young)
+
+
+def _stored(asked: Call, alive: list[Call]) -> bool:
+    """Compute calls for one of them, if the host may compute each."""
     calls = calls_below(alive, _MOST_STEPS)
     if calls is None:
         return False

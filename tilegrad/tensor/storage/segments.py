@@ -36,7 +36,7 @@ from tilegrad.tensor.handle.core import device_of
 from tilegrad.tensor.handle.tracing import transforms
 from tilegrad.tensor.handle.waiting import Call, Value, settle_alias, this_thread
 from tilegrad.tensor.storage import past, running
-from tilegrad.tensor.storage.block_runs import blocks_of, compute_blocks
+from tilegrad.tensor.storage.block_runs import blocks_of, compute_results
 from tilegrad.tensor.storage.failed_runs import left_of, note_failure
 from tilegrad.tensor.storage.host_runs import run_on_host
 from tilegrad.tensor.storage.known_indices import settle_indices, without_indices
@@ -294,7 +294,7 @@ def _compute_blocks(found: WaitingCalls, tensor: Any) -> bool:
     blocks = blocks_of(found.by_time, device_of(tensor), has_gradients=False)
     if blocks is None or all(each.value is not None for one in blocks for each in one.outputs):
         return False
-    return compute_blocks(blocks, compute_together)
+    return compute_results(blocks, compute_together)
 
 
 def _note(key: tuple[int, ...], segment: Segment) -> None:
