@@ -91,7 +91,8 @@ def where(condition: Any, input: Any = None, other: Any = None) -> Any:
 
 def rsub(input: Any, other: Any, *, alpha: float = 1) -> Tensor:
     """other - alpha * input."""
-    found: Tensor = other - input * alpha
+    is_number = not isinstance(other, OurTensor)
+    found: Tensor = other - input * alpha if is_number else other.sub(input, alpha=alpha)
     return found
 
 
