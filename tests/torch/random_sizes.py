@@ -93,7 +93,7 @@ PICKS = (
     "F.one_hot(i(A, B), B) @ p(B, C)", "x[i(A, x.shape[0]), ..., 0]", "x[[0, -1, 0]]",
     "x.scatter_reduce(0, i(x.numel(), x.shape[0]).reshape(x.shape), x * 2, 'amax')",
     "F.interpolate(n(x, 4), scale_factor=2)", "F.interpolate(n(x, 3), size=A, mode='linear')",
-    "F.interpolate(n(x, 4), size=(B, C), mode='bilinear')", "x[x.sum(-1) > 0]",
+    "F.interpolate(n(x, 4), size=(B, C), mode='bilinear')", "x[x.amax(-1) > 0]",
     "F.fold(F.unfold(n(x, 4), k, padding=d), n(x, 4).shape[-2:], k, padding=d)",
     "torch.searchsorted(x.flatten().sort()[0].detach(), y.detach()) + y",
     "x.nonzero().sum(0) * 0.1",
@@ -233,7 +233,7 @@ class _Run:
                 found.append(_array(tensors[-1].sum()))
             self.reached = number
         last = tensors[-1]
-        if self.program.is_trained and last.requires_grad:
+        if self.program.is_trained and last.requires_grad and last.numel():
             (last * last).mean().backward()
             grads = [(each.shape, each.grad) for each in self.parameters]
             found += [np.zeros(tuple(at)) if g is None else _array(g) for at, g in grads]
