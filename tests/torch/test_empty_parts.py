@@ -75,3 +75,12 @@ def test_no_rows_add_nothing_to_a_gradient_that_is_no_number() -> None:
     loss.backward()
     assert math.isnan(loss.item())
     assert bias.grad.tolist() == [0.0, 0.0]
+
+
+def test_attention_of_no_features_is_empty_and_a_divergence_needs_no_axis() -> None:
+    x = torch.zeros(1, 2, 3, 0)
+    found = torch.nn.functional.scaled_dot_product_attention(x, x, x, is_causal=True)
+    assert found.shape == (1, 2, 3, 0)
+    one = torch.tensor(0.5)
+    divergence = torch.nn.functional.kl_div(one.log(), one, reduction="batchmean")
+    assert divergence.item() == 0.0

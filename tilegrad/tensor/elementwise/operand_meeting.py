@@ -89,12 +89,12 @@ class Operands(Patches):
                 dtype = promote(dtype, other.dtype)
         wide = dtypes.float32 if dtype.is_float and dtype.itemsize < 4 else dtype
         sides: list[Any] = [self, *others]
-        # A product with a factor would overflow in the narrower dtype of its operand.
-        found: Any = function(
-            *[x.cast(wide) if isinstance(x, Core) and x.dtype is not wide else x for x in sides]
-        )
-        made: Self = found if wide is dtype else found.cast(dtype)
-        return made
+        for number, side in enumerate(sides):
+            # A product with a factor would overflow in the narrower dtype of its operand.
+            if isinstance(side, Core) and side.dtype is not wide:
+                sides[number] = side.cast(wide)  # type: ignore[attr-defined]
+        found = function(*sides)
+        return found if wide is dtype else found.cast(dtype)
 
     def _integers(self, name: str, *, but_bool: bool = False) -> None:
         """Raise DTypeError unless this tensor holds integers (or bools)."""
