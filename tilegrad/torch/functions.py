@@ -123,10 +123,10 @@ def _each(name: str, tensors: Any) -> list[Any]:
 def cat(tensors: Any, dim: int = 0, *, axis: int | None = None) -> Tensor:
     """Tensors one after the other along an axis."""
     given = each_tensor("cat", tensors)
-    along = dim if axis is None else axis
+    dim = dim if axis is None else axis
     if any(tuple(each.shape) == (0,) for each in given):
-        given = _fitting_empty(given, along)
-    found: Tensor = given[0].cat(*given[1:], dim=along)
+        given = _fitting_empty(given, dim)
+    found: Tensor = given[0].cat(*given[1:], dim=dim)
     return found
 
 
