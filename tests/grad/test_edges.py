@@ -229,6 +229,19 @@ def test_the_gradient_of_a_median_that_is_nan_goes_to_the_nan() -> None:
     np.testing.assert_array_equal(found, [0.0, 0.5, 0.0, 0.5])
 
 
+def test_the_second_derivative_of_the_length_of_equal_sides() -> None:
+    """Of sqrt(x^2 + y^2) by x: y^2 / sqrt(x^2 + y^2)^3."""
+    found = second(lambda x: x.hypot(Tensor([2.0, -3.0, 4.0], dtype="float64")), [2.0, 3.0, 3.0])
+    np.testing.assert_allclose(found, [4 / 8**1.5, 9 / 18**1.5, 16 / 125], rtol=1e-9)
+
+
+@pytest.mark.parametrize("loss", [F.huber_loss, F.smooth_l1_loss])
+def test_a_loss_that_is_a_square_near_0_bends_there_as_one(loss: Callable[..., Tensor]) -> None:
+    target = Tensor([0.0, 0.0, 0.0], dtype="float64")
+    found = second(lambda x: loss(x, target, reduction="sum"), [0.0, -0.5, 3.0])
+    np.testing.assert_array_equal(found, [1.0, 1.0, 0.0])
+
+
 @pytest.mark.parametrize("mode", ["floor", "trunc"])
 def test_a_rounded_quotient_is_a_step(mode: str) -> None:
     """As `floor` and `trunc`: the gradient is 0, and no error where nothing else reaches a leaf."""

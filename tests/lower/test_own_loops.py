@@ -55,3 +55,21 @@ def test_values(noopt: int) -> None:
         found = made[0].numpy()
     expected = a.astype("d").sum(1)[:, None] * b.astype("d").sum(2)
     np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("noopt", [0, 1])
+@pytest.mark.parametrize("combine", ["sum", "prod", "max"])
+def test_a_sum_that_does_not_need_an_outer_loop_beside_one_that_does(
+    combine: str, noopt: int
+) -> None:
+    """One reads the same 33 elements twice, the other all 66: in one nest of loops, the first was
+    both computed twice and multiplied by 2.
+    """
+    numbers = np.random.default_rng(6)
+    a: Any = numbers.uniform(0.9, 1.1, 33).astype(np.float32)
+    b: Any = numbers.uniform(0.9, 1.1, 66).astype(np.float32)
+    with Context(NOOPT=noopt):
+        twice = Tensor(a).reshape(1, 33).expand(2, 33).reshape(66)
+        found = getattr(twice, combine)() / getattr(Tensor(b), combine)()
+        expected = getattr(np.tile(a, 2).astype("d"), combine)() / getattr(b.astype("d"), combine)()
+        assert found.item() == pytest.approx(expected, rel=1e-4)

@@ -99,3 +99,16 @@ def test_real_tensors_meet_complex_ones() -> None:
             np.testing.assert_allclose(found.numpy(), expected, rtol=1e-6)
     np.testing.assert_allclose(x.add(w, alpha=3).numpy(), a + 3 * z, rtol=1e-6)
     np.testing.assert_allclose(torch.sub(x, w, alpha=2).numpy(), a - 2 * z, rtol=1e-6)
+
+
+def test_the_second_derivative_of_a_logarithm_of_equal_components() -> None:
+    """The real part is log(x^2 + y^2) / 2: by x twice, (y^2 - x^2) / (x^2 + y^2)^2."""
+    values = np.array([[1.0, 1.0], [-1.0, 1.0], [0.5, -0.5], [1.0, 0.5]])
+    parts = torch.tensor(values, dtype=torch.float64, requires_grad=True)
+    real = torch.view_as_complex(parts).log().real
+    (first,) = torch.autograd.grad(real.sum(), parts, create_graph=True)
+    (found,) = torch.autograd.grad(first[:, 0].sum(), parts)
+    x, y = values.T
+    size = (x * x + y * y) ** 2
+    wanted = np.stack([(y * y - x * x) / size, -2 * x * y / size], 1)
+    np.testing.assert_allclose(found.numpy(), wanted, rtol=1e-9, atol=1e-12)

@@ -377,3 +377,24 @@ def test_strides_in_place() -> None:
     assert w.grad.tolist() == [0.0, 8.0, 16.0, 24.0, 0.0, 0.0]
     assert x.narrow_copy(0, 1, 2).tolist() == [1.0, 2.0]
     assert torch.tensor([[-1.0, 2.0]]).prelu(torch.tensor([0.25, 0.5])).tolist() == [[-0.25, 2.0]]
+
+
+@pytest.mark.parametrize(
+    ("name", "wanted"),
+    [("add", 1 + 3 * 100), ("sub", 1 - 3 * 100), ("rsub", 100 - 3), ("addcmul", 1 + 3 * 100 * 100)],
+)
+@pytest.mark.parametrize("dtype", [torch.int64, torch.float32])
+def test_a_factor_multiplies_in_the_dtype_of_the_result(name: str, wanted: int, dtype: Any) -> None:
+    """3 * 100 is no int8, and 3 * 60000 no float16."""
+    wide, narrow = torch.tensor([1], dtype=dtype), torch.tensor([100], dtype=torch.int8)
+    if name == "addcmul":
+        found = torch.addcmul(wide, narrow, narrow, value=3)
+    else:
+        found = getattr(torch, name)(wide, narrow, alpha=3)
+    assert found.dtype is dtype and found.tolist() == [wanted]
+
+
+def test_an_update_in_half_precision_does_not_overflow_before_it_is_added() -> None:
+    total, update = torch.tensor([1.0]), torch.tensor([60000.0]).half()
+    assert total.add_(update, alpha=-2).tolist() == [1.0 - 2 * 60000.0]
+    assert torch.rsub(update, total, alpha=2).tolist() == [1.0 - 4 * 60000.0]

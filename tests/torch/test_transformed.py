@@ -40,3 +40,10 @@ def test_results_require_gradients_and_have_them(name: str) -> None:
     with torch.no_grad():
         assert not run(w).requires_grad
     assert not run(w.detach()).requires_grad
+
+
+def test_a_jacobian_is_the_same_whatever_the_size_of_its_chunks() -> None:
+    x = torch.tensor([1.0, -2.0, 0.5])
+    for size in (None, 1, 2):
+        found = func.jacrev(lambda v: v**2, chunk_size=size)(x)
+        assert found.tolist() == [[2.0, 0.0, 0.0], [0.0, -4.0, 0.0], [0.0, 0.0, 1.0]]

@@ -67,6 +67,9 @@ def sum_axes(x: UOp, axes: tuple[int, ...]) -> UOp:
     """
     if not axes:
         return x
+    if any(x.shape[axis] == 0 for axis in axes):
+        # A sum without terms is 0, whatever its factors are: 0 times one that is infinite is not.
+        return _zeros(x, axes)
     wide = sum_dtype(x.dtype)
     terms, factors = _without_factors(x, axes)
     if factors:
@@ -76,11 +79,7 @@ def sum_axes(x: UOp, axes: tuple[int, ...]) -> UOp:
             total = UOp(op, wide, (total, factor.cast(wide)))
         return total.cast(x.dtype)
     if _is_around_mean(x, axes):
-        shape = tuple(1 if axis in axes else size for axis, size in enumerate(x.shape))
-        return _moved(
-            UOp.const(x.dtype, 0.0),
-            [(Ops.RESHAPE, (1,) * len(shape)), (Ops.EXPAND, shape)],
-        )
+        return _zeros(x, axes)
     base, moves = _unmoved(x, wide)
     plain = _unsheared(base.shape, moves, axes)
     moves = plain or moves
@@ -91,6 +90,12 @@ def sum_axes(x: UOp, axes: tuple[int, ...]) -> UOp:
     else:
         total = UOp(Ops.REDUCE_AXIS, wide, (terms,), (Ops.ADD, axes))
     return total.cast(x.dtype)
+
+
+def _zeros(x: UOp, axes: tuple[int, ...]) -> UOp:
+    shape = tuple(1 if axis in axes else size for axis, size in enumerate(x.shape))
+    zero = UOp.const(x.dtype, 0.0)
+    return _moved(zero, [(Ops.RESHAPE, (1,) * len(shape)), (Ops.EXPAND, shape)])
 
 
 def is_zero(x: UOp) -> bool:

@@ -16,7 +16,7 @@ from tilegrad.base.dtype import DType, dtypes
 from tilegrad.ir.matcher import PatternMatcher
 from tilegrad.ir.op import Ops
 from tilegrad.ir.pattern import UPat
-from tilegrad.ir.queries import loops_of, nesting_depth, values_of
+from tilegrad.ir.queries import loops_of, nesting_depth, nodes_of, values_of
 from tilegrad.ir.rewrite import graph_rewrite
 from tilegrad.ir.uop import UOp
 from tilegrad.target import Target
@@ -34,10 +34,12 @@ _SEVERAL = 4
 
 
 class _Accumulators:
-    def __init__(self, target: Target, is_short: bool, around: dict[UOp, set[UOp]]):
-        self.target, self.is_short = target, is_short
+    def __init__(self, ast: UOp, target: Target):
+        self.target, self.is_short = target, _vectors(ast, target) < _MANY
         # For the loop of a scan, the loops around it.
-        self.around = around
+        self.around = _around_prefixes(ast)
+        # For the loop of a reduction, the loops around it that change a value of some reduction.
+        self.outside = _outside_reductions(ast)
         self.count = 0
         # For each scan, its value after each of the values of an iteration; and the assignments
         # that carry it.
@@ -52,9 +54,10 @@ def reduce_to_accumulator(reduce: UOp, ctx: _Accumulators) -> UOp:
     """
     loops = loops_of(reduce)
     values = values_of(reduce)
-    idle = next((loop for loop in loops if _is_idle(reduce, loop, values)), None)
+    idle = next((loop for loop in loops if _is_idle(reduce, loop, values, ctx)), None)
     if idle is not None:
-        # A value that is invariant in a loop is not inside of it.
+        # A value that is invariant in a loop is not inside of it, unless another reduction, whose
+        # loops it shares, is.
         once = reduce.replace(src=tuple(source for source in reduce.src if source is not idle))
         return _repeated(reduce_to_accumulator(once, ctx), idle.src[0], reduce.arg)
     if not loops:
@@ -96,10 +99,11 @@ def _combined(reduce: UOp, values: list[UOp], ctx: _Accumulators) -> UOp:
     return values[0]
 
 
-def _is_idle(reduce: UOp, loop: UOp, values: list[UOp]) -> bool:
+def _is_idle(reduce: UOp, loop: UOp, values: list[UOp], ctx: _Accumulators) -> bool:
     times = loop.extent
     is_known = reduce.arg is Ops.ADD or (times.op is Ops.CONST and times.arg > 0)
-    return is_known and all(loop not in value.ranges for value in values)
+    is_invariant = is_known and all(loop not in value.ranges for value in values)
+    return is_invariant and all(loop not in ctx.outside[other] for other in loops_of(reduce))
 
 
 def _repeated(value: UOp, times: UOp, function: Ops) -> UOp:
@@ -200,9 +204,23 @@ def _around_prefixes(ast: UOp) -> dict[UOp, set[UOp]]:
     return around
 
 
+def _outside_reductions(ast: UOp) -> dict[UOp, set[UOp]]:
+    """For each loop that reductions run over, those of their loops outside of it that some value of
+    theirs depends on.
+    """
+    outside: dict[UOp, set[UOp]] = {}
+    depth = nesting_depth(ast)
+    for reduce in nodes_of(ast, Ops.REDUCE):
+        changing = set().union(*(value.ranges for value in values_of(reduce)))
+        for loop in loops_of(reduce):
+            others = (each for each in loops_of(reduce) if depth(each) < depth(loop))
+            outside.setdefault(loop, set()).update(changing.intersection(others))
+    return outside
+
+
 def use_accumulators(ast: UOp, target: Target) -> UOp:
     """`ast` without REDUCE and PREFIX."""
-    ctx = _Accumulators(target, _vectors(ast, target) < _MANY, _around_prefixes(ast))
+    ctx = _Accumulators(ast, target)
     ast = graph_rewrite(ast, REDUCE, ctx, name="lower.accumulators")
     ast = _add_by_units(ast)
     return ast.replace(src=(*ast.src, *ctx.assigned)) if ctx.assigned else ast

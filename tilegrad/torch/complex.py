@@ -164,8 +164,10 @@ class Complex(ComplexAxes):
         # Near 1 the distance from it is what counts.
         first, second = self.real.abs(), self.imag.abs()
         is_near = (size > 0.5) & (size < 2)
-        large = is_near.where(first.maximum(second), 1)
-        small = is_near.where(first.minimum(second), 0)
+        # One of two equal components is the larger: halves of both have no second derivative.
+        is_first = first >= second
+        large = is_near.where(is_first.where(first, second), 1)
+        small = is_near.where(is_first.where(second, first), 0)
         near = ((large - 1) * (large + 1) + small * small).log1p() / 2
         return self._with(is_near.where(near, size.log()), self.angle())
 

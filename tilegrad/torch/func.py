@@ -96,8 +96,20 @@ grad = _made(ours.grad)
 grad_and_value = _made(ours.grad_and_value)
 hessian = _of_reals(_made(ours.hessian))
 jacfwd = _of_reals(_made(ours.jacfwd))
-jacrev = _of_reals(_made(ours.jacrev))
+_jacrev = _of_reals(_made(ours.jacrev))
 _vmap = _made(ours.vmap)
+
+
+def jacrev(
+    func: Callable[..., Any],
+    argnums: Any = 0,
+    *,
+    has_aux: bool = False,
+    chunk_size: int | None = None,
+) -> Callable[..., Any]:
+    """The Jacobian of `func`, all its rows at once, whatever `chunk_size` is."""
+    made: Callable[..., Any] = _jacrev(func, argnums, has_aux=has_aux)
+    return made
 
 
 def vmap(

@@ -91,7 +91,8 @@ def where(condition: Any, input: Any = None, other: Any = None) -> Any:
 
 def rsub(input: Any, other: Any, *, alpha: float = 1) -> Tensor:
     """other - alpha * input."""
-    found: Tensor = other - input * alpha
+    is_number = not isinstance(other, OurTensor)
+    found: Tensor = other - input * alpha if is_number else other.sub(input, alpha=alpha)
     return found
 
 
@@ -122,10 +123,22 @@ def _each(name: str, tensors: Any) -> list[Any]:
 def cat(tensors: Any, dim: int = 0, *, axis: int | None = None) -> Tensor:
     """Tensors one after the other along an axis."""
     given = each_tensor("cat", tensors)
-    # As in PyTorch, a vector without elements fits any shape.
-    full = [each for each in given if tuple(each.shape) != (0,)] or given[:1]
-    found: Tensor = full[0].cat(*full[1:], dim=dim if axis is None else axis)
+    dim = dim if axis is None else axis
+    if any(tuple(each.shape) == (0,) for each in given):
+        given = _fitting_empty(given, dim)
+    found: Tensor = given[0].cat(*given[1:], dim=dim)
     return found
+
+
+def _fitting_empty(tensors: list[Any], dim: int) -> list[Any]:
+    """The tensors, where a vector without elements fits any shape, as in PyTorch: only its dtype
+    counts.
+    """
+    shapes = [tuple(each.shape) for each in tensors]
+    wanted = list(next((shape for shape in shapes if shape != (0,)), (0,)))
+    if -len(wanted) <= dim < len(wanted):
+        wanted[dim] = 0
+    return [each.reshape(wanted) if each.shape == (0,) else each for each in tensors]
 
 
 concat = concatenate = cat

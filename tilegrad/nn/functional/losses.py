@@ -191,10 +191,10 @@ def _weighted(name: str, loss: Tensor, weight: Tensor, reduction: str) -> Tensor
 def _huber(input: Tensor, target: Tensor, delta: float) -> Tensor:
     """The loss of each element; of half types in float32, to be rounded once."""
     dtype = (input - target).dtype
-    size = (input.cast(sum_dtype(dtype)) - target).abs()
-    # One expression for both: inside, the smaller is the size itself.
-    inner = size.minimum(delta)
-    return inner * (size - inner * 0.5)
+    error = input.cast(sum_dtype(dtype)) - target
+    # One expression for both: inside, the bounded error is the error itself.
+    inner = error.clip(-delta, delta)
+    return inner * (error - inner * 0.5)
 
 
 def smooth_l1_loss(
@@ -300,7 +300,7 @@ def kl_div(
         input: log-probabilities, of any shape.
         target: probabilities of the same shape, or their logarithms with `log_target`.
         reduction: "mean", "sum", "none", or "batchmean", the sum divided by the length of the first
-            axis.
+            axis, if there is one.
         log_target: whether `target` is a logarithm.
 
     Returns a float number, or for "none" a tensor of the shape of the elements.
@@ -318,7 +318,7 @@ def kl_div(
         logarithm = is_zero.where(1.0, target).log()
         loss = is_zero.where(target * 0, target * (logarithm - input))
     if reduction == "batchmean":
-        return loss.sum() / input._sizes[0]
+        return loss.sum() / (input._sizes[0] if input.ndim else 1)
     return reduced("kl_div", loss, reduction)
 
 

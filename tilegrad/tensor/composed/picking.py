@@ -116,7 +116,6 @@ class Picking(Numbers):
         axis, positions = self._index_of_axis("index_reduce", dim, index, source._sizes)
         return self.scatter_reduce(axis, positions, source, reduce, include_self)
 
-    @templated
     @composed
     def masked_scatter(self, mask: Self, source: Self) -> Self:
         """Put the elements of `source`, in order, where `mask` is true. The number of true elements
@@ -128,21 +127,29 @@ class Picking(Numbers):
 
         Returns a tensor of the broadcast shape and this dtype.
 
-        Raises ShapeError unless the shapes broadcast, or if `source` has no element.
+        Raises ShapeError unless the shapes broadcast, or if `source` has no element and the mask is
+        true somewhere.
 
         >>> Tensor([1, 2, 3]).masked_scatter(Tensor([True, False, True]), Tensor([7, 8])).tolist()
         [7, 2, 8]
         """
         values = source.cast(self.dtype).flatten()
-        if not values._has_elements():
+        x, test = type(self).broadcast_tensors(self, mask.cast(dtypes.bool))
+        if values._has_elements():
+            return x._scattered_where(test, values)
+        if test.any().item():
             raise ShapeError(
                 "masked_scatter: the source has no element", tensor=describe(self.uop), line=here()
             )
-        x, test = type(self).broadcast_tensors(self, mask.cast(dtypes.bool))
-        rank = (test.flatten().cumsum(0, dtype=index_dtype(x.shape)) - 1).clip(
+        return x._copy_of(x)._beside_empty(values)
+
+    @templated
+    def _scattered_where(self, test: Self, values: Self) -> Self:
+        """This tensor with `values`, in order, where a mask of its shape is true."""
+        rank = (test.flatten().cumsum(0, dtype=index_dtype(self.shape)) - 1).clip(
             0, values._sizes[0] - 1
         )
-        return test.where(values._rows(rank).reshape(x.shape), x)
+        return test.where(values._rows(rank).reshape(self.shape), self)
 
     @templated
     @valued

@@ -128,7 +128,9 @@ class Special(Pointwise):
         def function(x: Self) -> Self:
             y = right.cast(x.dtype)
             a, b = (x < 0).where(-x, x), (y < 0).where(-y, y)
-            larger, smaller = a.maximum(b), a.minimum(b)
+            # One of two equal sides is the larger: halves of both have no second derivative.
+            is_first = (a >= b) | a.isnan()
+            larger, smaller = is_first.where(a, b), is_first.where(b, a)
             is_plain = (larger > 0) & larger.isfinite()
             ratio = is_plain.where(smaller, 0.0) / is_plain.where(larger, 1.0)
             # The derivative is 0 where both are 0, and NaN where one is.

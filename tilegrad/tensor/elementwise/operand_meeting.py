@@ -80,19 +80,21 @@ class Operands(Patches):
         return bool(other == other and truncate(other, dtype) != other)
 
     def _wide_with(self, function: Callable[..., Self], *others: Operand) -> Self:
-        """`function` of this tensor and `others`: where they meet in a dtype of less than 32 bits,
-        in float32, and rounded once.
+        """`function` of this tensor and `others` in the dtype where all meet: for one of less than
+        32 bits in float32, and rounded once.
         """
         dtype = self.dtype
         for other in others:
             if isinstance(other, Core):
                 dtype = promote(dtype, other.dtype)
-        if not dtype.is_float or dtype.itemsize >= 4:
-            return function(self, *others)
+        wide = dtypes.float32 if dtype.is_float and dtype.itemsize < 4 else dtype
         sides: list[Any] = [self, *others]
-        wide = [x.cast(dtypes.float32) if isinstance(x, Core) else x for x in sides]  # type: ignore[attr-defined]
-        found: Self = function(*wide).cast(dtype)
-        return found
+        for number, side in enumerate(sides):
+            # A product with a factor would overflow in the narrower dtype of its operand.
+            if isinstance(side, Core) and side.dtype is not wide:
+                sides[number] = side.cast(wide)  # type: ignore[attr-defined]
+        found = function(*sides)
+        return found if wide is dtype else found.cast(dtype)
 
     def _integers(self, name: str, *, but_bool: bool = False) -> None:
         """Raise DTypeError unless this tensor holds integers (or bools)."""

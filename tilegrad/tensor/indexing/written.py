@@ -108,7 +108,7 @@ class Writing(Gathering):
             new = new.reshape(new.shape[1:])
         values = new.expand(positions.shape).flatten()
         if not positions._has_elements():
-            return self
+            return self._beside_empty(values)
         target: Any = inside.where(positions, -1).flatten()
         base: Any = self.flatten()
         written: Self = base._reduced_into(target, values, None).reshape(self.shape)
@@ -137,7 +137,7 @@ class Writing(Gathering):
         if rows.shape != (count, *tail):
             rows = rows.expand((count, *tail))
         if not count:
-            return self
+            return self._beside_empty(rows)
         ranks = uploaded(self, ranks_of_true(values).clip(0, count - 1), dtypes.int32)
         if ranks is None:
             return None

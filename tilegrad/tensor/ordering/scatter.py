@@ -72,8 +72,8 @@ class Scatter(Sorting):
             source = cast("Self", src).reshape(1) if isinstance(src, Core) else src
             return self._as_row(lambda row: row.scatter(0, index.reshape(1), source))
         axis, values = self._to_scatter("scatter", dim, index, src)
-        if not index._has_elements() or not self._has_elements():
-            return self._copy_of(self)
+        if not values._has_elements() or not self._has_elements():
+            return self._copy_of(self)._beside_empty(values)
         if not config.CHECK:
             checked("scatter", index, self._sizes[axis], axis)
         return self._written_on(axis, index, values)
@@ -126,8 +126,8 @@ class Scatter(Sorting):
             vectors = index.reshape(1), source
             return self._as_row(lambda row: row.scatter_reduce(0, *vectors, reduce, include_self))
         axis, values = self._to_scatter("scatter_reduce", dim, index, src)
-        if not index._has_elements() or not self._has_elements():
-            return self._copy_of(self)
+        if not values._has_elements() or not self._has_elements():
+            return self._copy_of(self)._beside_empty(values)
         if self.dtype is dtypes.bool:
             # Truth values as numbers: any is the largest, all the smallest.
             wide, numbers = self.cast(dtypes.int32), values.cast(dtypes.int32)

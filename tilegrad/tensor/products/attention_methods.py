@@ -81,9 +81,12 @@ class Attention(Loss):
         return (weights.dropout(dropout_p) if dropout_p else weights) @ value
 
     def _score_scale(self) -> Self | float:
-        """1 / sqrt(size) of the last axis."""
+        """1 / sqrt(size) of the last axis; 1 of an empty one."""
         size = self.shape[-1]
-        return 1 / math.sqrt(size) if isinstance(size, int) else self._size_number(size).rsqrt()
+        if isinstance(size, int):
+            return 1 / math.sqrt(size or 1)
+        scale: Self = self._size_number(size).rsqrt()
+        return scale
 
     def _seen_softmax(self) -> Self:
         """softmax along the last axis, zeros where all of a row is minus infinity. A sum of

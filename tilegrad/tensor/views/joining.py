@@ -102,11 +102,11 @@ class Joining(Shrinking):
                     line=here(),
                     rule=f"all sizes are equal but that of axis {axis}, dim= chooses another",
                 )
-        # An empty part adds nothing, but its dtype counts.
+        # An empty part adds nothing, but its dtype counts, and gradients flow to what made it.
         tensors = _of_one_dtype([self, *others])
-        full: list[Self] = [each for each in tensors if not is_zero(each.shape[axis])] or tensors[
-            :1
-        ]
+        full: list[Self] = [
+            each for each in tensors if each.requires_grad or not is_zero(each.shape[axis])
+        ] or tensors[:1]
         while len(full) > _MOST_AT_ONCE:
             # An element of a kernel asks for each part whether it is there; groups of equal shapes
             # are one kernel, made once.
@@ -117,6 +117,14 @@ class Joining(Shrinking):
         whole: Any = _joined(full, axis)
         # The only one is copied in row-major order, as beside others.
         return whole if len(full) > 1 else whole.clone()
+
+    def _beside_empty(self, values: Self) -> Self:
+        """This tensor, where `values` without an element were written to it: zeros flow back to
+        what these were computed from.
+        """
+        if not values.requires_grad or values._has_elements():
+            return self
+        return self.flatten().cat(values.flatten()).reshape(self.shape)
 
     def _followed_by(self, other: Self, axis: int) -> Self:
         check_devices("cat", [self, other])

@@ -443,7 +443,10 @@ class Assignment(Algebra):
         new = new.expand(view.shape)
         check_devices("setitem", [self, new])
         # `x[1:] += 1` has written the slice before it is set to itself.
-        if view._has_elements() and new.uop is not view.uop:
+        if not view._has_elements():
+            if wants_grad:
+                self._take("setitem", self._beside_empty(new), wants_grad=wants_grad)
+        elif new.uop is not view.uop:
             view._take("setitem", new, wants_grad=wants_grad)
 
     def _wants_grad(self, value: Any) -> tuple[Any, bool]:
