@@ -4,8 +4,9 @@ A user's error names the op, both values, the user's own lines and the remedy; a
 names the pass and how to reproduce it. Each class also derives from the built-in one that Python
 users expect to catch, and all of them from RuntimeError, PyTorch's class for most errors.
 
-The line, where the raising code does not give one, and the name of the call there, where the
-headline speaks of another op (`mse_loss` subtracts), are found here: no error can forget them.
+The user's line, and the name of the call there, where the headline speaks of another op
+(`mse_loss` subtracts), are found here: no error can forget them, and code that raises gives no
+line, unless the fault is on another one.
 """
 
 from __future__ import annotations
@@ -193,7 +194,7 @@ def located(error: TilegradError, origin: tuple[Entry, ...]) -> TilegradError:
 
 def _placed(headline: str, details: dict[str, object], line: str, name: str) -> dict[str, object]:
     """`details` with the user's line, with `name` before it if `headline` has another, and with the
-    remedy last.
+    rule and the remedy last.
     """
     call: dict[str, object] = {}
     if name and "call" not in details and not _speaks_of(headline, name):
@@ -203,8 +204,8 @@ def _placed(headline: str, details: dict[str, object], line: str, name: str) -> 
         placed |= {**call, key: value} if key == "line" else {key: value}
     if "line" not in placed:
         placed |= call | ({"line": line} if line else {})
-    remedy = placed.pop("remedy", None)
-    return placed if remedy is None else placed | {"remedy": remedy}
+    advice = {key: placed.pop(key) for key in ("rule", "remedy") if key in placed}
+    return placed | advice
 
 
 def _speaks_of(headline: str, name: str) -> bool:

@@ -25,7 +25,7 @@ from tilegrad.grad.regions import moved
 from tilegrad.ir.movement import shaped
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp, prod
-from tilegrad.tensor.handle.size_arguments import here, show_shape
+from tilegrad.tensor.handle.size_arguments import show_shape
 from tilegrad.tensor.storage.graphs import graphs
 from tilegrad.tensor.tensor import Tensor
 
@@ -246,8 +246,7 @@ def _count(name: str, tensor: Tensor) -> int:
     if not isinstance(count, int):
         raise ShapeError(
             f"{name}: a matrix of derivatives needs sizes that are numbers, "
-            f"not {show_shape(tensor.shape)}",
-            line=here(),
+            f"not {show_shape(tensor.shape)}"
         )
     return count
 

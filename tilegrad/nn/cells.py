@@ -13,7 +13,6 @@ from typing import ClassVar, Unpack
 from tilegrad.base.errors import ConfigError
 from tilegrad.nn.layer_checks import FactoryOptions, check_size, positive
 from tilegrad.nn.module import Module
-from tilegrad.tensor.handle.size_arguments import here
 from tilegrad.tensor.tensor import Tensor
 
 __all__ = [
@@ -175,6 +174,4 @@ class LSTMCell(_Cell):
 
 def check_nonlinearity(name: str, given: str) -> None:
     if given not in ("tanh", "relu"):
-        raise ConfigError(
-            f"{name}: unknown nonlinearity {given!r}", allowed="'tanh', 'relu'", line=here()
-        )
+        raise ConfigError(f"{name}: unknown nonlinearity {given!r}", allowed="'tanh', 'relu'")

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from tilegrad.base.errors import ConfigError
 from tilegrad.nn import functional
 from tilegrad.nn.losses import Loss
-from tilegrad.tensor.handle.size_arguments import here
 from tilegrad.tensor.tensor import Tensor
 
 __all__ = [
@@ -124,9 +123,7 @@ class TripletMarginLoss(Loss):
 
     def __post_init__(self) -> None:
         if self.margin <= 0:
-            raise ConfigError(
-                f"TripletMarginLoss: margin must be above 0, not {self.margin}", line=here()
-            )
+            raise ConfigError(f"TripletMarginLoss: margin must be above 0, not {self.margin}")
 
     def __call__(self, anchor: Tensor, positive: Tensor, negative: Tensor) -> Tensor:
         return functional.triplet_margin_loss(

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from tilegrad.base.absent import refusing
 from tilegrad.base.errors import ConfigError, ShapeError, UnsupportedDTypeError
 from tilegrad.tensor.handle.core import check_tensors
-from tilegrad.tensor.handle.size_arguments import here, show_shape
+from tilegrad.tensor.handle.size_arguments import show_shape
 from tilegrad.tensor.tensor import Tensor
 
 __all__ = [
@@ -49,7 +49,6 @@ def calculate_gain(nonlinearity: str, param: float | None = None) -> float:
         raise ConfigError(
             f"calculate_gain: unknown nonlinearity {nonlinearity!r}",
             allowed=", ".join([*gains, "leaky_relu"]),
-            line=here(),
         )
     return gains[nonlinearity]
 
@@ -61,9 +60,7 @@ def _write(tensor: Tensor, value: Tensor) -> Tensor:
 def _check_floats(name: str, tensor: Tensor) -> None:
     """Refuse to round random numbers to integers."""
     if not tensor.dtype.is_float:
-        raise UnsupportedDTypeError(
-            f"{name}: a float dtype is needed, not {tensor.dtype.name}", line=here()
-        )
+        raise UnsupportedDTypeError(f"{name}: a float dtype is needed, not {tensor.dtype.name}")
 
 
 def uniform_(tensor: Tensor, a: float = 0.0, b: float = 1.0) -> Tensor:
@@ -197,7 +194,7 @@ def eye_(tensor: Tensor) -> Tensor:
     [[1.0, 0.0], [0.0, 1.0]]
     """
     if tensor.ndim != 2:
-        raise ShapeError(f"eye_: {show_shape(tensor.shape)} is no matrix", line=here())
+        raise ShapeError(f"eye_: {show_shape(tensor.shape)} is no matrix")
     rows, columns = tensor._sizes
     return _write(tensor, Tensor.eye(rows, columns, device=tensor.device))
 
@@ -219,8 +216,7 @@ def dirac_(tensor: Tensor, groups: int = 1) -> Tensor:
     """
     if tensor.ndim not in (3, 4, 5) or tensor._sizes[0] % groups:
         raise ShapeError(
-            f"dirac_: {show_shape(tensor.shape)} is no weight of a convolution in {groups} groups",
-            line=here(),
+            f"dirac_: {show_shape(tensor.shape)} is no weight of a convolution in {groups} groups"
         )
     outputs, inputs, *kernel = tensor._sizes
     channels = Tensor.arange(outputs, device=tensor.device) % (outputs // groups)
@@ -235,7 +231,7 @@ def dirac_(tensor: Tensor, groups: int = 1) -> Tensor:
 def _fans(name: str, tensor: Tensor) -> tuple[int, int]:
     check_tensors(name, tensor)
     if tensor.ndim < 2:
-        raise ShapeError(f"{name}: {show_shape(tensor.shape)} has no inputs", line=here())
+        raise ShapeError(f"{name}: {show_shape(tensor.shape)} has no inputs")
     outputs, inputs, *kernel = tensor._sizes
     return inputs * math.prod(kernel), outputs * math.prod(kernel)
 
@@ -279,7 +275,7 @@ def xavier_normal_(tensor: Tensor, gain: float = 1.0) -> Tensor:
 
 def _kaiming(name: str, tensor: Tensor, a: float, mode: str, nonlinearity: str) -> float:
     if mode not in ("fan_in", "fan_out"):
-        raise ConfigError(f"{name}: unknown mode {mode!r}", allowed="fan_in, fan_out", line=here())
+        raise ConfigError(f"{name}: unknown mode {mode!r}", allowed="fan_in, fan_out")
     fan = _fans(name, tensor)[mode == "fan_out"]
     gain = calculate_gain(nonlinearity, a)
     return gain / math.sqrt(fan) if fan else 0.0
@@ -350,7 +346,7 @@ def orthogonal_(tensor: Tensor, gain: float = 1.0) -> Tensor:
     import numpy as np
 
     if tensor.ndim < 2:
-        raise ShapeError(f"orthogonal_: {show_shape(tensor.shape)} is no matrix", line=here())
+        raise ShapeError(f"orthogonal_: {show_shape(tensor.shape)} is no matrix")
     _check_floats("orthogonal_", tensor)
     rows = tensor._sizes[0]
     columns = math.prod(tensor._sizes[1:])

@@ -20,7 +20,6 @@ from tilegrad.nn.functional.convolution import sides
 from tilegrad.nn.layer_checks import FactoryOptions, check_size, countable, positive, tuple_of
 from tilegrad.nn.module import Module
 from tilegrad.tensor.handle.core import describe
-from tilegrad.tensor.handle.size_arguments import here
 from tilegrad.tensor.tensor import Tensor
 
 __all__ = [
@@ -181,7 +180,6 @@ class Conv2d(Module):
             raise ConfigError(
                 f"{name}: unknown padding_mode {padding_mode!r}",
                 allowed=", ".join(map(repr, _MODES)),
-                line=here(),
             )
         self.padding_mode = padding_mode
         fan_in = in_channels // groups * math.prod(self.kernel_size)
@@ -310,9 +308,7 @@ class ConvTranspose2d(Module):
         self.padding = tuple_of(name, "padding", padding, axes)
         self.output_padding = tuple_of(name, "output_padding", output_padding, axes)
         if padding_mode != "zeros":
-            raise ConfigError(
-                f"{name}: unknown padding_mode {padding_mode!r}", allowed="'zeros'", line=here()
-            )
+            raise ConfigError(f"{name}: unknown padding_mode {padding_mode!r}", allowed="'zeros'")
         # PyTorch takes the second axis of any weight for the inputs of one output.
         fan_in = out_channels // groups * math.prod(self.kernel_size)
         self.weight = _weight(in_channels, out_channels // groups, *self.kernel_size, fan_in=fan_in)
@@ -397,8 +393,7 @@ def check_channels(layer: str, in_channels: int, out_channels: int, groups: int)
     positive(layer, in_channels=in_channels, out_channels=out_channels, groups=groups)
     if in_channels % groups or out_channels % groups:
         raise ShapeError(
-            f"{layer}: {groups} groups do not divide {in_channels} channels into {out_channels}",
-            line=here(),
+            f"{layer}: {groups} groups do not divide {in_channels} channels into {out_channels}"
         )
 
 
@@ -409,5 +404,4 @@ def check_rank(layer: str, x: Tensor, axes: int) -> None:
             f"{layer}: the input has {x.ndim} axes, the layer was made for {axes + 2}",
             input=describe(x.uop),
             rule=f"(N, channels) and {axes} more",
-            line=here(),
         )

@@ -13,7 +13,6 @@ from typing import Any, Self
 from tilegrad.base.dtype import dtypes
 from tilegrad.base.errors import DTypeError, ShapeError, article
 from tilegrad.nn.tree import Paired
-from tilegrad.tensor.handle.size_arguments import here
 from tilegrad.tensor.tensor import Tensor as OurTensor
 from tilegrad.torch.complex_axes import ComplexAxes
 from tilegrad.torch.complex_dtypes import ComplexDType
@@ -456,7 +455,6 @@ def _real_and_imaginary(value: Any, like: Complex) -> tuple[Any, Any]:
     raise DTypeError(
         f"complex: cannot use {article(type(value).__name__)} as an operand",
         rule="complex or real tensors, and numbers",
-        line=here(),
     )
 
 
@@ -466,8 +464,7 @@ def make(real: Tensor, imag: Tensor) -> Complex:
     if first.dtype is not second.dtype or not first.dtype.is_float:
         raise DTypeError(
             f"complex: two floats of one dtype are needed, not {first.dtype.name} and "
-            f"{second.dtype.name}",
-            line=here(),
+            f"{second.dtype.name}"
         )
     return Complex(OurTensor.stack(*OurTensor.broadcast_tensors(first, second), dim=-1))
 
@@ -481,12 +478,12 @@ def view_as_complex(input: Tensor) -> Complex:
     """Pairs along the last axis as complex numbers, which share their memory."""
     if not isinstance(input, OurTensor) or not input.ndim or input.shape[-1] != 2:
         shown = getattr(input, "shape", None) or article(type(input).__name__)
-        raise ShapeError(f"view_as_complex: the last axis holds pairs, not {shown}", line=here())
+        raise ShapeError(f"view_as_complex: the last axis holds pairs, not {shown}")
     return Complex(input)
 
 
 def view_as_real(input: Complex) -> Tensor:
     """Complex numbers as pairs along a last axis, which share their memory."""
     if not isinstance(input, Complex):
-        raise DTypeError("view_as_real: the tensor is real already", line=here())
+        raise DTypeError("view_as_real: the tensor is real already")
     return input.pair

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 from tilegrad.nn import distributions as ours
 from tilegrad.nn.distributions.distribution import NoFormulaError
 from tilegrad.nn.distributions.divergences import DIVERGENCES
-from tilegrad.tensor.handle.size_arguments import here
 from tilegrad.tensor.tensor import Tensor as OurTensor
 from tilegrad.torch import constraints, parameters_of_laws
 from tilegrad.torch.absent_hints import refusing
@@ -260,7 +259,7 @@ def _made(kind: Any) -> type:
 
 def _absent(name: str) -> Any:
     def refuse(self: Any, *args: Any, **options: Any) -> Any:
-        raise NoFormulaError(f"{type(self).__name__}.{name}: there is no formula", line=here())
+        raise NoFormulaError(f"{type(self).__name__}.{name}: there is no formula")
 
     return called(refuse, name)
 

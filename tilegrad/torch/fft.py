@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 from tilegrad.base.dtype import DType
 from tilegrad.base.errors import UnsupportedDTypeError
-from tilegrad.tensor.handle.size_arguments import here
 from tilegrad.torch.absent_hints import refusing
 from tilegrad.torch.autocast_methods import without_autocast
 from tilegrad.torch.complex import Complex
@@ -42,7 +41,6 @@ def _real(input: Any) -> Tensor:
     if isinstance(x, Complex):
         raise UnsupportedDTypeError(
             f"fft: a transform of real numbers, not of {x.dtype}",
-            line=here(),
             remedy="fft, fft2 and fftn are those of complex numbers; z.real and z.imag are real",
         )
     return x if x.dtype.is_float else x.float()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tilegrad.base.errors import ShapeError
 from tilegrad.tensor.handle.core import check_tensors, describe
-from tilegrad.tensor.handle.size_arguments import here, same_shape, show_shape
+from tilegrad.tensor.handle.size_arguments import same_shape, show_shape
 from tilegrad.tensor.tensor import Tensor
 
 __all__ = ["check_shapes", "reduced"]
@@ -18,7 +18,6 @@ def check_shapes(name: str, input: Tensor, target: Tensor) -> None:
             f"{name}: shapes differ: {show_shape(input.shape)} and {show_shape(target.shape)}",
             input=describe(input.uop),
             target=describe(target.uop),
-            line=here(),
             rule="both have one shape; expand() one where it is to be repeated",
         )
 

@@ -9,7 +9,6 @@ from typing import Any, Unpack
 from tilegrad.base.dtype import dtypes
 from tilegrad.base.errors import ConfigError
 from tilegrad.nn.optim.optimizer import Common, Optimizer, ParamGroup
-from tilegrad.tensor.handle.size_arguments import here
 from tilegrad.tensor.tensor import Tensor
 
 __all__ = ["Adadelta", "Adafactor", "Adagrad", "RMSprop", "Rprop"]
@@ -291,14 +290,11 @@ class Rprop(Optimizer):
         (less, more), (smallest, largest) = group["etas"], group["step_sizes"]
         if not 0 < less < 1 < more:
             raise ConfigError(
-                f"Rprop: etas must be a factor below 1 and one above, not {group['etas']}",
-                line=here(),
+                f"Rprop: etas must be a factor below 1 and one above, not {group['etas']}"
             )
         if not 0 <= smallest <= largest:
             raise ConfigError(
-                f"Rprop: step_sizes must be the smallest and the largest, not "
-                f"{group['step_sizes']}",
-                line=here(),
+                f"Rprop: step_sizes must be the smallest and the largest, not {group['step_sizes']}"
             )
 
     def _first_state(self, tensor: Tensor, group: ParamGroup) -> dict[str, Tensor]:
@@ -388,7 +384,6 @@ class Adafactor(Optimizer):
                 "Adafactor: d must be above 0, and beta2_decay at most 0",
                 d=group["d"],
                 beta2_decay=group["beta2_decay"],
-                line=here(),
             )
 
     def _first_state(self, tensor: Tensor, group: ParamGroup) -> dict[str, Tensor]:

@@ -9,7 +9,6 @@ from typing import Any, Unpack
 from tilegrad.base.dtype import dtypes
 from tilegrad.base.errors import ConfigError
 from tilegrad.nn.optim.optimizer import Common, Optimizer, ParamGroup
-from tilegrad.tensor.handle.size_arguments import here
 from tilegrad.tensor.tensor import Tensor
 
 __all__ = ["ASGD", "LARS", "SGD", "Lion", "Muon"]
@@ -80,7 +79,6 @@ class SGD(Optimizer):
                 "SGD: nesterov needs a momentum, and no dampening",
                 momentum=group["momentum"],
                 dampening=group["dampening"],
-                line=here(),
             )
 
     def _first_state(self, tensor: Tensor, group: ParamGroup) -> dict[str, Tensor]:
@@ -380,7 +378,6 @@ class Muon(Optimizer):
             raise ConfigError(
                 f"Muon: unknown adjust_lr_fn {group['adjust_lr_fn']!r}",
                 allowed=", ".join(map(repr, _ADJUSTMENTS)),
-                line=here(),
             )
 
     def _first_state(self, tensor: Tensor, group: ParamGroup) -> dict[str, Tensor]:
@@ -388,7 +385,6 @@ class Muon(Optimizer):
             raise ConfigError(
                 f"Muon: a parameter of shape {tensor.shape} is no matrix",
                 remedy="give biases and norms to AdamW",
-                line=here(),
             )
         return super()._first_state(tensor, group)
 

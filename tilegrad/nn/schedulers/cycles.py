@@ -14,7 +14,6 @@ from tilegrad.nn.schedulers.scheduler import (
     cosine,
     power,
 )
-from tilegrad.tensor.handle.size_arguments import here
 from tilegrad.tensor.tensor import Tensor
 
 __all__ = ["CosineAnnealingWarmRestarts", "CyclicLR", "OneCycleLR"]
@@ -153,7 +152,6 @@ class OneCycleLR(_MomentumCycle):
                 raise ConfigError(
                     "OneCycleLR: how many steps there are is not known",
                     remedy="pass total_steps, or epochs and steps_per_epoch",
-                    line=here(),
                 )
             total_steps = epochs * steps_per_epoch
         at_least_one("OneCycleLR", total_steps=total_steps)
@@ -161,7 +159,6 @@ class OneCycleLR(_MomentumCycle):
             raise ConfigError(
                 f"OneCycleLR: unknown anneal_strategy {anneal_strategy!r}",
                 allowed="'cos', 'linear'",
-                line=here(),
             )
         peaks = per_group("OneCycleLR", "max_lr", max_lr, optimizer)
         self.total_steps, self.anneal_strategy = total_steps, anneal_strategy
@@ -261,7 +258,6 @@ class CyclicLR(_MomentumCycle):
             raise ConfigError(
                 f"CyclicLR: unknown mode {mode!r}",
                 allowed="'triangular', 'triangular2', 'exp_range'",
-                line=here(),
             )
         at_least_one("CyclicLR", step_size_up=step_size_up)
         bases = per_group("CyclicLR", "base_lr", base_lr, optimizer)
@@ -308,5 +304,5 @@ def per_group(
     groups = len(optimizer._param_groups)
     found = list(value) if isinstance(value, Sequence) else [value] * groups
     if len(found) != groups:
-        raise ConfigError(f"{name}: {len(found)} values of {what} for {groups} groups", line=here())
+        raise ConfigError(f"{name}: {len(found)} values of {what} for {groups} groups")
     return found

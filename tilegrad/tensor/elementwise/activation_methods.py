@@ -17,7 +17,7 @@ from tilegrad.tensor.calls.templates import templated
 from tilegrad.tensor.elementwise.approximation import LOG1P, NORMAL_MIDDLE, NORMAL_TAIL
 from tilegrad.tensor.elementwise.trigonometry import Trigonometry
 from tilegrad.tensor.handle.core import compute
-from tilegrad.tensor.handle.size_arguments import as_number, here
+from tilegrad.tensor.handle.size_arguments import as_number
 
 __all__ = ["Activations"]
 
@@ -207,9 +207,7 @@ class Activations(Trigonometry):
         """
         if approximate not in ("none", "tanh"):
             raise DTypeError(
-                f"gelu: unknown approximation {approximate!r}",
-                allowed="'none', 'tanh'",
-                line=here(),
+                f"gelu: unknown approximation {approximate!r}", allowed="'none', 'tanh'"
             )
         if approximate == "none":
             return self._in_float(Activations._times_normal)
@@ -342,7 +340,7 @@ class Activations(Trigonometry):
         [-1.0, 0.5, 1.0]
         """
         if as_number("hardtanh", "min_val", min_val) > as_number("hardtanh", "max_val", max_val):
-            raise ConfigError(f"hardtanh: {min_val} is above {max_val}", line=here())
+            raise ConfigError(f"hardtanh: {min_val} is above {max_val}")
         inside = (self >= max_val).where(max_val, self)
         return (self <= min_val).where(min_val, inside)
 

@@ -19,7 +19,6 @@ from tilegrad.tensor.handle.size_arguments import (
     as_size,
     as_sizes,
     ceil_divide,
-    here,
 )
 from tilegrad.tensor.indexing.filled import DTypeLike, Filled
 from tilegrad.tensor.storage.checked import checked
@@ -79,7 +78,6 @@ class Creation(Filled):
         if step == 0:
             raise ShapeError(
                 f"arange: step is 0 from {start} to {stop}",
-                line=here(),
                 rule="a step above 0 counts up, one below 0 down",
             )
         length = max(0, math.ceil((stop - start) / step))
@@ -199,9 +197,7 @@ class Creation(Filled):
         [[[1, 1], [2, 2]], [[3, 4], [3, 4]]]
         """
         if indexing not in ("ij", "xy"):
-            raise DTypeError(
-                f"meshgrid: unknown indexing {indexing!r}", allowed="'ij', 'xy'", line=here()
-            )
+            raise DTypeError(f"meshgrid: unknown indexing {indexing!r}", allowed="'ij', 'xy'")
         tensors = self if isinstance(self, (list, tuple)) else (self, *others)
         order = list(range(len(tensors)))
         if indexing == "xy" and len(tensors) > 1:
@@ -255,7 +251,7 @@ class Creation(Filled):
     def _below(self, diagonal: int) -> Self:
         """Where the column is at most `diagonal` right of the row."""
         if self.ndim < 2:
-            raise ShapeError("tril: two axes are needed", shape=self.shape, line=here())
+            raise ShapeError("tril: two axes are needed", shape=self.shape)
         rows, columns = self.shape[-2:]
         is_plain = are_plain((rows, columns)) and type(diagonal) is int
         key = type(self), rows, columns, diagonal

@@ -18,7 +18,6 @@ from tilegrad.tensor.handle.core import Core, compute, describe
 from tilegrad.tensor.handle.device import canonical
 from tilegrad.tensor.handle.size_arguments import (
     as_axis,
-    here,
     index_dtype,
     is_of_number,
     show_shape,
@@ -92,7 +91,6 @@ class Gathering(Indexing):
                 f"{name}: an index must be an integer, not {index.dtype.name}",
                 tensor=describe(self.uop),
                 index=describe(index.uop),
-                line=here(),
                 remedy="cast the index: .cast(dtypes.int32)",
             )
         is_short = not index._has_elements() or all(
@@ -106,7 +104,6 @@ class Gathering(Indexing):
                 f"{show_shape(self.shape)} beside axis {axis}",
                 left=describe(self.uop),
                 right=describe(index.uop),
-                line=here(),
             )
         return axis
 
@@ -164,8 +161,7 @@ class Gathering(Indexing):
         ):
             raise ShapeError(
                 f"scatter_add: source {show_shape(source.shape)} is smaller than index "
-                f"{show_shape(index.shape)}",
-                line=here(),
+                f"{show_shape(index.shape)}"
             )
         rows = self._whole_rows("scatter_add", axis, index)
         if rows is not None:
@@ -225,7 +221,6 @@ class Gathering(Indexing):
                 f"index_select: the index has {index.ndim} axes",
                 tensor=describe(self.uop),
                 index=describe(index.uop),
-                line=here(),
                 rule="a vector of integers; tensor[index] takes any shape",
             )
         if isinstance(index, Core) and not index.ndim:

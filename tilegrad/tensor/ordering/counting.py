@@ -19,7 +19,7 @@ from tilegrad.ir.uop import UOp
 from tilegrad.tensor.calls.counted import counts_of
 from tilegrad.tensor.calls.templates import templated
 from tilegrad.tensor.handle.core import Core, check_devices, describe
-from tilegrad.tensor.handle.size_arguments import as_int, here, index_dtype, show_shape
+from tilegrad.tensor.handle.size_arguments import as_int, index_dtype, show_shape
 from tilegrad.tensor.ordering.select import Selecting
 
 __all__ = ["Counting"]
@@ -58,9 +58,7 @@ class Counting(Selecting):
         3
         """
         if side not in (None, "left", "right"):
-            raise DTypeError(
-                f"searchsorted: unknown side {side!r}", allowed="'left', 'right'", line=here()
-            )
+            raise DTypeError(f"searchsorted: unknown side {side!r}", allowed="'left', 'right'")
         given = values if isinstance(values, Core) else self._operand("searchsorted", values)
         wanted: Self = self._of(given.uop, given.device, given._variables)
         check_devices("searchsorted", [self, wanted])
@@ -70,7 +68,6 @@ class Counting(Selecting):
                 f"{show_shape(wanted.shape)}",
                 left=describe(self.uop),
                 right=describe(wanted.uop),
-                line=here(),
                 rule="a vector, or leading axes of the same sizes",
             )
         size = self._sizes[-1]
@@ -127,7 +124,6 @@ class Counting(Selecting):
             raise ShapeError(
                 f"{name}: boundaries are a vector, not {show_shape(edges.shape)}",
                 boundaries=describe(edges.uop),
-                line=here(),
             )
         return edges
 
@@ -156,8 +152,7 @@ class Counting(Selecting):
         self._integers("bincount", but_bool=True)
         if weights is not None and weights.shape != self.shape:
             raise ShapeError(
-                f"bincount: weights {show_shape(weights.shape)} of values {show_shape(self.shape)}",
-                line=here(),
+                f"bincount: weights {show_shape(weights.shape)} of values {show_shape(self.shape)}"
             )
         if size is None and weights is None:
             counted: Self | None = counts_of(
@@ -198,7 +193,6 @@ class Counting(Selecting):
                 f"bincount: an element is {least}",
                 tensor=describe(self.uop),
                 rule="elements are 0 or larger",
-                line=here(),
             )
         return int(most) + 1
 
@@ -236,9 +230,7 @@ class Counting(Selecting):
         """
         if weights is not None and weights.shape != self.shape:
             raise ShapeError(
-                f"histogram: weights {show_shape(weights.shape)} of values "
-                f"{show_shape(self.shape)}",
-                line=here(),
+                f"histogram: weights {show_shape(weights.shape)} of values {show_shape(self.shape)}"
             )
         x = self.detach().flatten()
         if isinstance(bins, int):
@@ -247,7 +239,7 @@ class Counting(Selecting):
             edges = self._as_edges("histogram", bins)
         count = edges._sizes[0] - 1
         if count < 1:
-            raise ShapeError(f"histogram: {count} intervals", line=here(), rule="at least one")
+            raise ShapeError(f"histogram: {count} intervals", rule="at least one")
         if not x.dtype.is_float:
             x = x.cast(edges.dtype)
         position = edges.searchsorted(x, right=True) - 1
@@ -263,7 +255,7 @@ class Counting(Selecting):
     def _equal_edges(self, bins: int, limits: tuple[float, float] | None) -> Self:
         """The edges of `bins` intervals of one width."""
         if bins < 1:
-            raise ShapeError(f"histogram: {bins} intervals", line=here(), rule="at least one")
+            raise ShapeError(f"histogram: {bins} intervals", rule="at least one")
         x = self._floating()
         if limits is None and not x._has_elements():
             limits = (0.0, 1.0)
@@ -273,7 +265,6 @@ class Counting(Selecting):
                 raise DTypeError(
                     f"histogram: no intervals from {low} to {high}",
                     rule="a finite range, the lower end first",
-                    line=here(),
                 )
             if low == high:
                 low, high = low - 0.5, high + 0.5

@@ -22,7 +22,7 @@ from tilegrad.ir.op import Axis, Ops
 from tilegrad.ir.uop import UOp
 from tilegrad.tensor.calls.templates import templated
 from tilegrad.tensor.handle.core import Core, check_devices, describe
-from tilegrad.tensor.handle.size_arguments import here, is_of_number, show_shape
+from tilegrad.tensor.handle.size_arguments import is_of_number, show_shape
 from tilegrad.tensor.ordering.sort import Sorting
 from tilegrad.tensor.storage.checked import checked
 
@@ -64,9 +64,7 @@ class Scatter(Sorting):
             known = {"add": "sum", "multiply": "prod"}
             if reduce not in known:
                 raise DTypeError(
-                    f"scatter: unknown reduce {reduce!r}",
-                    allowed="None, 'add', 'multiply'",
-                    line=here(),
+                    f"scatter: unknown reduce {reduce!r}", allowed="None, 'add', 'multiply'"
                 )
             return self.scatter_reduce(dim, index, src, known[reduce])
         if is_of_number(dim, self.ndim):
@@ -125,7 +123,6 @@ class Scatter(Sorting):
             raise DTypeError(
                 f"scatter_reduce: unknown reduce {reduce!r}",
                 allowed=", ".join(map(repr, _REDUCTIONS)),
-                line=here(),
             )
         if is_of_number(dim, self.ndim):
             source = cast("Self", src).reshape(1) if isinstance(src, Core) else src
@@ -191,7 +188,6 @@ class Scatter(Sorting):
                 f"{show_shape(index.shape)}",
                 source=describe(values.uop),
                 index=describe(index.uop),
-                line=here(),
             )
         fitting: Self = values.shrink([(0, size) for size in index.shape]).cast(self.dtype)
         return axis, fitting

@@ -21,7 +21,6 @@ from tilegrad.ir.rules import simplify
 from tilegrad.ir.uop import UOp
 from tilegrad.tensor.handle.core import check_devices, compute
 from tilegrad.tensor.handle.device import canonical
-from tilegrad.tensor.handle.size_arguments import here
 from tilegrad.tensor.results.paired import PairedValues
 from tilegrad.tensor.storage.memory import elements
 
@@ -81,13 +80,11 @@ class Custom(PairedValues):
     ) -> Self:
         """A tensor of `shape` and `dtype` that the kernel `build(made, *inputs)` fills."""
         if not inputs:
-            raise ShapeError(
-                f"custom_kernel: {name} reads no tensor, so no device is known", line=here()
-            )
+            raise ShapeError(f"custom_kernel: {name} reads no tensor, so no device is known")
         check_devices("custom_kernel", list(inputs))
         counts = [elements(shape), *[elements(each._sizes) for each in inputs]]
         if 0 in counts:
-            raise ShapeError(f"custom_kernel: {name} has an operand without elements", line=here())
+            raise ShapeError(f"custom_kernel: {name} has an operand without elements")
         kinds = [dtype, *[each.dtype for each in inputs]]
         pointers = [
             UOp(Ops.DEFINE_GLOBAL, kind.ptr(count), (), slot)
@@ -116,7 +113,6 @@ def _finished(name: str, ast: Any) -> UOp:
         raise DTypeError(
             f"custom_kernel: {name} gave {given}, not a kernel",
             rule="UOp.sink(...) of the stores, or of the ends of the loops that they stand in",
-            line=here(),
         )
     ast = UOp.sink(*[simplify(effect) for effect in ast.src])
     # A loop of one iteration is gone, so its END closes nothing.

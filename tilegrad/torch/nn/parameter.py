@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 from tilegrad.base.errors import UnsupportedError
 from tilegrad.nn.tree import Paired
 from tilegrad.tensor.handle.aliases import is_alone
-from tilegrad.tensor.handle.size_arguments import here
 from tilegrad.tensor.tensor import Tensor as OurTensor
 from tilegrad.torch import thread_modes
 from tilegrad.torch.absent_hints import refusing
@@ -62,7 +61,6 @@ class Parameter(Tensor, metaclass=_ParameterKind):
             if isinstance(data, Paired):
                 raise UnsupportedError(
                     "Parameter: a sparse tensor is not trained by itself",
-                    line=here(),
                     remedy="hold its values, torch.nn.Parameter(data.values()), and make the "
                     "sparse tensor of them where it is used",
                 )

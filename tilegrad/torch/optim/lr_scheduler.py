@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 from tilegrad.base.errors import ConfigError
 from tilegrad.nn import schedulers as ours
-from tilegrad.tensor.handle.size_arguments import here
 from tilegrad.torch.absent_hints import refusing
 from tilegrad.torch.optim.parameter_groups import as_number
 from tilegrad.torch.optim.reduce_on_plateau import ReduceLROnPlateau
@@ -218,7 +217,6 @@ def _resume(scheduler: Any, count: int) -> None:
         raise ConfigError(
             f"{type(scheduler).__name__}: last_epoch is not supported",
             remedy="load_state_dict(other.state_dict())",
-            line=here(),
         )
     if hasattr(scheduler, "_steps"):
         scheduler._steps = count
