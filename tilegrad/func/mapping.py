@@ -16,13 +16,7 @@ from tilegrad.ir.op import Ops
 from tilegrad.ir.queries import buffer_below
 from tilegrad.ir.uop import UOp, toposort
 from tilegrad.tensor.handle.core import describe
-from tilegrad.tensor.handle.size_arguments import (
-    NO_VARIABLES,
-    Variables,
-    merge,
-    same,
-    show_shape,
-)
+from tilegrad.tensor.handle.size_arguments import NO_VARIABLES, Variables, merge, same, show_shape
 from tilegrad.tensor.handle.tracing import transforming, waits
 from tilegrad.tensor.indexing.generator import draw, draws_of
 from tilegrad.tensor.storage import memory

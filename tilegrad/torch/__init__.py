@@ -25,20 +25,12 @@ from tilegrad.torch import legacy as _legacy
 from tilegrad.torch import saving as _saving
 from tilegrad.torch import tabled as _tabled
 from tilegrad.torch.absent_hints import absent
-from tilegrad.torch.compiling import (
-    compile,
-)
-from tilegrad.torch.complex import (
-    polar,
-    view_as_complex,
-    view_as_real,
-)
+from tilegrad.torch.compiling import compile
+from tilegrad.torch.complex import polar, view_as_complex, view_as_real
 from tilegrad.torch.complex_dtypes import complex32, complex64, complex128
 from tilegrad.torch.complexes import *
 from tilegrad.torch.configuration import *
-from tilegrad.torch.device_names import (
-    device,
-)
+from tilegrad.torch.device_names import device
 from tilegrad.torch.functions import (
     bartlett_window,
     binomial,
@@ -73,12 +65,7 @@ from tilegrad.torch.functions import (
 )
 from tilegrad.torch.legacy import *
 from tilegrad.torch.low_rank_factors import lobpcg, pca_lowrank, svd_lowrank
-from tilegrad.torch.made_tensors import (
-    arange,
-    frombuffer,
-    tril_indices,
-    triu_indices,
-)
+from tilegrad.torch.made_tensors import arange, frombuffer, tril_indices, triu_indices
 from tilegrad.torch.made_tensors import range_ as range
 from tilegrad.torch.random import (
     Generator,
@@ -98,23 +85,14 @@ from tilegrad.torch.random_tensors import (
     randint_like,
     randperm,
 )
-from tilegrad.torch.rounded import (
-    fake_quantize_per_channel_affine,
-    fake_quantize_per_tensor_affine,
-)
+from tilegrad.torch.rounded import fake_quantize_per_channel_affine, fake_quantize_per_tensor_affine
 from tilegrad.torch.saving import *
 from tilegrad.torch.segment_reduce import segment_reduce
-from tilegrad.torch.size import (
-    Size,
-)
+from tilegrad.torch.size import Size
 from tilegrad.torch.special import polygamma
 from tilegrad.torch.tabled import *
-from tilegrad.torch.tensor import (
-    Tensor,
-)
-from tilegrad.torch.tensor_printing import (
-    set_printoptions,
-)
+from tilegrad.torch.tensor import Tensor
+from tilegrad.torch.tensor_printing import set_printoptions
 from tilegrad.torch.thread_modes import (
     autocast,
     enable_grad,

@@ -55,9 +55,7 @@ if TYPE_CHECKING:
     from tilegrad.nn.distributions import LogisticNormal as LogisticNormal
     from tilegrad.nn.distributions import LogNormal as LogNormal
     from tilegrad.nn.distributions import LowerCholeskyTransform as LowerCholeskyTransform
-    from tilegrad.nn.distributions import (
-        LowRankMultivariateNormal as LowRankMultivariateNormal,
-    )
+    from tilegrad.nn.distributions import LowRankMultivariateNormal as LowRankMultivariateNormal
     from tilegrad.nn.distributions import MixtureSameFamily as MixtureSameFamily
     from tilegrad.nn.distributions import Multinomial as Multinomial
     from tilegrad.nn.distributions import MultivariateNormal as MultivariateNormal
@@ -78,9 +76,7 @@ if TYPE_CHECKING:
     from tilegrad.nn.distributions import SoftmaxTransform as SoftmaxTransform
     from tilegrad.nn.distributions import SoftplusTransform as SoftplusTransform
     from tilegrad.nn.distributions import StackTransform as StackTransform
-    from tilegrad.nn.distributions import (
-        StickBreakingTransform as StickBreakingTransform,
-    )
+    from tilegrad.nn.distributions import StickBreakingTransform as StickBreakingTransform
     from tilegrad.nn.distributions import StudentT as StudentT
     from tilegrad.nn.distributions import TanhTransform as TanhTransform
     from tilegrad.nn.distributions import Transform as Transform

@@ -13,13 +13,7 @@ from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp
 from tilegrad.tensor.calls.uploads import can_upload, is_at_once, upload, upload_bytes
 from tilegrad.tensor.handle.aliases import hold, is_alone, set_apart
-from tilegrad.tensor.handle.core import (
-    Core,
-    as_dtype,
-    cast_node,
-    describe,
-    number_dtype,
-)
+from tilegrad.tensor.handle.core import Core, as_dtype, cast_node, describe, number_dtype
 from tilegrad.tensor.handle.device import canonical
 from tilegrad.tensor.handle.size_arguments import NO_VARIABLES, Variables
 from tilegrad.tensor.handle.waiting import Call

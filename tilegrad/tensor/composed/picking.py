@@ -15,12 +15,7 @@ from tilegrad.tensor.composed.integers_and_floats import Numbers
 from tilegrad.tensor.handle.aliases import valued
 from tilegrad.tensor.handle.core import describe
 from tilegrad.tensor.handle.pairs import Ranked
-from tilegrad.tensor.handle.size_arguments import (
-    as_axis,
-    index_dtype,
-    is_of_number,
-    show_shape,
-)
+from tilegrad.tensor.handle.size_arguments import as_axis, index_dtype, is_of_number, show_shape
 
 __all__ = ["Picking"]
 

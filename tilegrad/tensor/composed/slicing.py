@@ -13,12 +13,7 @@ from tilegrad.tensor.calls.templates import templated
 from tilegrad.tensor.composed.layouts import Layouts
 from tilegrad.tensor.handle.aliases import valued
 from tilegrad.tensor.handle.core import Core, describe
-from tilegrad.tensor.handle.size_arguments import (
-    as_axis,
-    as_int,
-    is_of_number,
-    show_shape,
-)
+from tilegrad.tensor.handle.size_arguments import as_axis, as_int, is_of_number, show_shape
 
 __all__ = ["Slicing"]
 

@@ -13,13 +13,7 @@ from tilegrad.tensor.calls.templates import templated
 from tilegrad.tensor.composed.ranks import Ranks
 from tilegrad.tensor.handle.core import describe
 from tilegrad.tensor.handle.pairs import Extremes
-from tilegrad.tensor.handle.size_arguments import (
-    as_axes,
-    as_axis,
-    as_int,
-    as_number,
-    show_shape,
-)
+from tilegrad.tensor.handle.size_arguments import as_axes, as_axis, as_int, as_number, show_shape
 from tilegrad.tensor.reductions.reduce import Axes
 from tilegrad.tensor.reductions.spelling import takes_dim
 

@@ -37,12 +37,7 @@ from tilegrad.tensor.handle.living import (
 )  # fmt: skip
 from tilegrad.tensor.handle.metadata import Metadata
 from tilegrad.tensor.handle.pairs import ValuesAlone
-from tilegrad.tensor.handle.size_arguments import (
-    NO_VARIABLES,
-    Variables,
-    merge,
-    show_shape,
-)  # fmt: skip
+from tilegrad.tensor.handle.size_arguments import NO_VARIABLES, Variables, merge, show_shape
 from tilegrad.tensor.handle.slot_layout import Slots
 
 __all__ = [

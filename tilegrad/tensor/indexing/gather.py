@@ -16,12 +16,7 @@ from tilegrad.tensor.calls.templates import templated
 from tilegrad.tensor.handle.aliases import valued
 from tilegrad.tensor.handle.core import Core, compute, describe
 from tilegrad.tensor.handle.device import canonical
-from tilegrad.tensor.handle.size_arguments import (
-    as_axis,
-    index_dtype,
-    is_of_number,
-    show_shape,
-)
+from tilegrad.tensor.handle.size_arguments import as_axis, index_dtype, is_of_number, show_shape
 from tilegrad.tensor.handle.waiting import Call
 from tilegrad.tensor.indexing.index import Indexing
 from tilegrad.tensor.storage.checked import checked

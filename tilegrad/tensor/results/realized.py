@@ -22,22 +22,12 @@ from tilegrad.tensor.calls.uploads import are_few, can_upload, uploaded
 from tilegrad.tensor.handle.aliases import Away, is_contiguous, look, shared
 from tilegrad.tensor.handle.core import Core, as_dtype, compute, describe, device_of
 from tilegrad.tensor.handle.device import canonical
-from tilegrad.tensor.handle.size_arguments import (
-    NO_VARIABLES,
-    show_shape,
-)
+from tilegrad.tensor.handle.size_arguments import NO_VARIABLES, show_shape
 from tilegrad.tensor.handle.tracing import closed, is_open, is_transforming, needs_value
 from tilegrad.tensor.handle.waiting import this_thread
 from tilegrad.tensor.products.attention_methods import Attention
 from tilegrad.tensor.results.computing import realize_all
-from tilegrad.tensor.storage import (
-    file_tensors,
-    host_memory,
-    memory,
-    running,
-    segments,
-    writes,
-)
+from tilegrad.tensor.storage import file_tensors, host_memory, memory, running, segments, writes
 from tilegrad.tensor.storage.asked_together import settle_together
 from tilegrad.tensor.storage.host_readable import known_elements
 from tilegrad.tensor.storage.host_runs import constant_number, evaluated

@@ -6,12 +6,7 @@ from typing import Self
 
 from tilegrad.base.errors import ShapeError
 from tilegrad.tensor.calls.templates import templated
-from tilegrad.tensor.handle.size_arguments import (
-    as_axis,
-    as_int,
-    multiply,
-    show_shape,
-)
+from tilegrad.tensor.handle.size_arguments import as_axis, as_int, multiply, show_shape
 from tilegrad.tensor.views.padding import Padding
 
 __all__ = ["Diagonals"]

@@ -12,12 +12,7 @@ from tilegrad.base.origin import composed
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp, sint
 from tilegrad.tensor.calls.templates import templated
-from tilegrad.tensor.handle.core import (
-    cast_node,
-    compute,
-    describe,
-    number_dtype,
-)
+from tilegrad.tensor.handle.core import cast_node, compute, describe, number_dtype
 from tilegrad.tensor.handle.size_arguments import (
     NO_VARIABLES,
     Variables,

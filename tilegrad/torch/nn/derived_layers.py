@@ -23,11 +23,7 @@ from tilegrad.torch.nn.adapted import ADAPTED
 from tilegrad.torch.nn.attributes import attributes_of
 from tilegrad.torch.nn.complex_layers import complex_kind, made_complex
 from tilegrad.torch.nn.forwarding import forwarded, taken_by
-from tilegrad.torch.nn.module import (
-    Module,
-    check_module,
-    counterparts,
-)
+from tilegrad.torch.nn.module import Module, check_module, counterparts
 from tilegrad.torch.nn.parameter import Parameter, is_parameter
 from tilegrad.torch.nn.recurrent_autocast import (
     cells_in_autocast,

@@ -8,11 +8,7 @@ from typing import TYPE_CHECKING, Any
 from tilegrad.nn.utils import clip_grad_norm_ as _clip_grad_norm_
 from tilegrad.nn.utils import clip_grad_value_ as _clip_grad_value_
 from tilegrad.nn.utils import clip_grads_with_norm_ as _clip_grads_with_norm_
-from tilegrad.nn.utils import (
-    fuse_conv_bn_eval,
-    fuse_linear_bn_eval,
-    reparametrized,
-)
+from tilegrad.nn.utils import fuse_conv_bn_eval, fuse_linear_bn_eval, reparametrized
 from tilegrad.nn.utils import get_total_norm as _get_total_norm
 from tilegrad.nn.utils import parameters_to_vector as _parameters_to_vector
 from tilegrad.nn.utils import vector_to_parameters as _vector_to_parameters
