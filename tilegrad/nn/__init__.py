@@ -5,9 +5,7 @@ and `nn.utils` are modules; ready data sets are in `tilegrad.nn.datasets`, which
 name.
 """
 
-from typing import TYPE_CHECKING
-
-from tilegrad.base.absent import refusing
+from tilegrad.base.absent import refuse_others
 from tilegrad.nn import data, distributions, functional, init, optim, schedulers, state, utils
 from tilegrad.nn.activations import (
     SELU,
@@ -218,7 +216,4 @@ __all__ = [
     "functional", "init", "optim", "schedulers", "state", "summary", "utils",
 ]  # fmt: skip
 
-
-if not TYPE_CHECKING:
-    # Last, so that the imports above do not ask it.
-    __getattr__ = refusing(__name__)
+refuse_others(__name__)  # Last, so that the imports above do not ask it.

@@ -9,9 +9,8 @@ fan_in is the number of inputs of one output, size(1) times the kernel; fan_out 
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
 
-from tilegrad.base.absent import refusing
+from tilegrad.base.absent import refuse_others
 from tilegrad.base.errors import ConfigError, ShapeError, UnsupportedDTypeError
 from tilegrad.tensor.handle.core import check_tensors
 from tilegrad.tensor.handle.size_arguments import show_shape
@@ -357,6 +356,4 @@ def orthogonal_(tensor: Tensor, gain: float = 1.0) -> Tensor:
     return _write(tensor, Tensor(np.ascontiguousarray(made * np.float32(gain))))
 
 
-if not TYPE_CHECKING:
-    # Last, so that the imports above do not ask it.
-    __getattr__ = refusing(__name__)
+refuse_others(__name__)  # Last, so that the imports above do not ask it.

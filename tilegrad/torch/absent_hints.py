@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from tilegrad.base.absent import as_asked
 from tilegrad.torch.hints import FAMILIES, HINTS
 
-__all__ = ["Advising", "absent", "hint_of", "refusing"]
+__all__ = ["Advising", "absent", "hint_of", "refuse_others", "refusing"]
 
 
 def hint_of(name: str) -> str | None:
@@ -80,6 +80,11 @@ def refusing(module: str) -> Callable[[str], NoReturn]:
         raise as_asked(AttributeError(text, name=name))
 
     return refuse
+
+
+def refuse_others(module: str) -> None:
+    """Let `module` refuse the names that it lacks. Type checkers see no `__getattr__` there."""
+    vars(sys.modules[module])["__getattr__"] = refusing(module)
 
 
 class _Absent(importlib.abc.MetaPathFinder):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import inspect
-import sys
 from typing import TYPE_CHECKING, Any
 
 from tilegrad.nn import distributions as ours
@@ -12,7 +11,7 @@ from tilegrad.nn.distributions.distribution import NoFormulaError
 from tilegrad.nn.distributions.divergences import DIVERGENCES
 from tilegrad.tensor.tensor import Tensor as OurTensor
 from tilegrad.torch import constraints, parameters_of_laws
-from tilegrad.torch.absent_hints import refusing
+from tilegrad.torch.absent_hints import refuse_others
 from tilegrad.torch.families import attributes_of, expanded
 from tilegrad.torch.inverse_transforms import Invertible, argument_of
 from tilegrad.torch.module_aliases import also_known
@@ -413,8 +412,6 @@ if not TYPE_CHECKING:
     register_kl = ours.register_kl
     identity_transform = globals()["ComposeTransform"]([])
 
-    __getattr__ = refusing(__name__)
-
 
 # PyTorch's files of the same names.
 _FILES = (
@@ -427,6 +424,7 @@ _FILES = (
     "relaxed_categorical", "studentT", "transformed_distribution", "transforms", "uniform",
     "von_mises", "weibull", "wishart",
 )  # fmt: skip
-also_known(sys.modules[__name__], _FILES, sys.modules[__name__], {})
-also_known(sys.modules[__name__], ("constraints",), constraints, {})
-also_known(sys.modules[__name__], ("utils",), parameters_of_laws, {})
+also_known(__name__, _FILES)
+also_known(__name__, ("constraints",), constraints)
+also_known(__name__, ("utils",), parameters_of_laws)
+refuse_others(__name__)

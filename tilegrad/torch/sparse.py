@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy
 
@@ -12,7 +12,7 @@ from tilegrad.base.dtype import DType, dtypes
 from tilegrad.base.errors import IndexBoundsError, KindError, ShapeError, UnsupportedError
 from tilegrad.tensor.handle.size_arguments import show_shape
 from tilegrad.tensor.tensor import Tensor as OurTensor
-from tilegrad.torch.absent_hints import refusing
+from tilegrad.torch.absent_hints import refuse_others
 from tilegrad.torch.made_tensors import tensor
 from tilegrad.torch.sparse_tensor import CSR, Sparse
 from tilegrad.torch.tensor import Tensor, as_ours
@@ -163,5 +163,4 @@ def log_softmax(input: Sparse, dim: int, *, dtype: DType | None = None) -> Spars
     return _normalised("log_softmax", input, dim, dtype)
 
 
-if not TYPE_CHECKING:
-    __getattr__ = refusing(__name__)
+refuse_others(__name__)

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
 
 from tilegrad.tensor.tensor import Tensor as OurTensor
-from tilegrad.torch.absent_hints import refusing
+from tilegrad.torch.absent_hints import refuse_others
 from tilegrad.torch.airy import airy_ai
 from tilegrad.torch.bessel import (
     bessel_j0,
@@ -115,5 +114,4 @@ def ndtri(input: Tensor) -> Tensor:
     return made
 
 
-if not TYPE_CHECKING:
-    __getattr__ = refusing(__name__)
+refuse_others(__name__)

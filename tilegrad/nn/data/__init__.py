@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from tilegrad.base.absent import refusing
+from tilegrad.base.absent import refuse_others
 from tilegrad.nn.data.loader import DataLoader, collate, default_collate
 from tilegrad.nn.data.samplers import (
     BatchSampler,
@@ -33,7 +31,4 @@ __all__ = [
     "random_split",
 ]  # fmt: skip
 
-
-if not TYPE_CHECKING:
-    # Last, so that the imports above do not ask it.
-    __getattr__ = refusing(__name__)
+refuse_others(__name__)  # Last, so that the imports above do not ask it.

@@ -1,8 +1,6 @@
 """Functions under the names and arguments of PyTorch's `nn.functional`."""
 
-from typing import TYPE_CHECKING
-
-from tilegrad.base.absent import refusing
+from tilegrad.base.absent import refuse_others
 from tilegrad.nn.functional.activations import (
     celu,
     elu,
@@ -131,7 +129,4 @@ __all__ = [
     "triplet_margin_with_distance_loss", "unfold", "upsample",
 ]  # fmt: skip
 
-
-if not TYPE_CHECKING:
-    # Last, so that the imports above do not ask it.
-    __getattr__ = refusing(__name__)
+refuse_others(__name__)  # Last, so that the imports above do not ask it.

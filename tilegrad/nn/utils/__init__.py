@@ -2,9 +2,7 @@
 sequences of several lengths.
 """
 
-from typing import TYPE_CHECKING
-
-from tilegrad.base.absent import refusing
+from tilegrad.base.absent import refuse_others
 from tilegrad.nn.utils import parametrizations, parametrize, rnn
 from tilegrad.nn.utils.average import EMA
 from tilegrad.nn.utils.fusion import fuse_conv_bn_eval, fuse_linear_bn_eval
@@ -29,7 +27,4 @@ __all__ = [
     "vector_to_parameters", "weight_norm",
 ]  # fmt: skip
 
-
-if not TYPE_CHECKING:
-    # Last, so that the imports above do not ask it.
-    __getattr__ = refusing(__name__)
+refuse_others(__name__)  # Last, so that the imports above do not ask it.

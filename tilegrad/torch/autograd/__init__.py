@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import sys
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
@@ -245,12 +244,7 @@ def Variable(data: Any, requires_grad: bool = False) -> Tensor:
     return made.requires_grad_() if requires_grad else made
 
 
-also_known(
-    sys.modules[__name__],
-    ("anomaly_mode", "grad_mode", "gradcheck", "variable"),
-    sys.modules[__name__],
-    {},
-)
+also_known(__name__, ("anomaly_mode", "grad_mode", "gradcheck", "variable"))
 
 
 if not TYPE_CHECKING:

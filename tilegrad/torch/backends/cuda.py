@@ -6,11 +6,11 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tilegrad.base.config import config, set_switches
 from tilegrad.base.errors import ConfigError
-from tilegrad.torch.absent_hints import refusing
+from tilegrad.torch.absent_hints import refuse_others
 
 __all__ = [
     "enable_cudnn_sdp", "enable_flash_sdp", "enable_math_sdp", "enable_mem_efficient_sdp",
@@ -77,5 +77,4 @@ def sdp_kernel(*args: Any, **options: Any) -> Iterator[None]:
     yield
 
 
-if not TYPE_CHECKING:
-    __getattr__ = refusing(__name__)
+refuse_others(__name__)

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
-from tilegrad.torch.absent_hints import refusing
+from tilegrad.torch.absent_hints import refuse_others
 from tilegrad.torch.func import vmap
 from tilegrad.torch.functions import repeat_interleave
 from tilegrad.torch.made_tensors import arange
@@ -237,5 +237,4 @@ def _fitting(mask: BlockMask, scores: Tensor) -> Tensor:
     return found
 
 
-if not TYPE_CHECKING:
-    __getattr__ = refusing(__name__)
+refuse_others(__name__)

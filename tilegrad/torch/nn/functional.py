@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from tilegrad.nn import functional as ours
-from tilegrad.torch.absent_hints import refusing
+from tilegrad.torch.absent_hints import refuse_others
 from tilegrad.torch.complex import Complex
 from tilegrad.torch.complex_families import linear as linear_in
 from tilegrad.torch.complex_families import real_or
@@ -178,5 +178,4 @@ def upsample_bilinear(input: Any, size: Any = None, scale_factor: Any = None) ->
     return interpolate(input, size, scale_factor, "bilinear", True)
 
 
-if not TYPE_CHECKING:
-    __getattr__ = refusing(__name__)
+refuse_others(__name__)

@@ -10,7 +10,7 @@ from tilegrad.nn.tree import Paired
 from tilegrad.tensor.handle.aliases import is_alone
 from tilegrad.tensor.tensor import Tensor as OurTensor
 from tilegrad.torch import thread_modes
-from tilegrad.torch.absent_hints import refusing
+from tilegrad.torch.absent_hints import refuse_others
 from tilegrad.torch.complex import Complex
 from tilegrad.torch.tensor import Tensor, as_ours
 
@@ -104,5 +104,4 @@ class Buffer(Tensor, metaclass=_BufferKind):
             return made
 
 
-if not TYPE_CHECKING:
-    __getattr__ = refusing(__name__)
+refuse_others(__name__)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from tilegrad.nn import optim as ours
 from tilegrad.torch import thread_modes
-from tilegrad.torch.absent_hints import refusing
+from tilegrad.torch.absent_hints import refuse_others
 from tilegrad.torch.module_aliases import also_known
 from tilegrad.torch.optim import lr_scheduler, optimizer, swa_utils
 from tilegrad.torch.optim.base import Optimizer, stepping
@@ -116,8 +115,6 @@ _FILES = (
     "adadelta", "adagrad", "adam", "adamax", "adamw", "asgd", "lbfgs", "nadam", "radam", "rmsprop",
     "rprop", "sgd", "sparse_adam",
 )  # fmt: skip
-also_known(sys.modules[__name__], _FILES, sys.modules[__name__], {})
+also_known(__name__, _FILES)
 
-
-if not TYPE_CHECKING:
-    __getattr__ = refusing(__name__)
+refuse_others(__name__)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from tilegrad.base.errors import ConfigError
 from tilegrad.nn import schedulers as ours
-from tilegrad.torch.absent_hints import refusing
+from tilegrad.torch.absent_hints import refuse_others
 from tilegrad.torch.optim.parameter_groups import as_number
 from tilegrad.torch.optim.reduce_on_plateau import ReduceLROnPlateau
 from tilegrad.torch.optim.schedule_states import from_pytorch, shown_in_groups, to_pytorch
@@ -235,6 +235,4 @@ __all__ = [
     "StepLR", "WarmupCosineLR",
 ]  # fmt: skip
 
-
-if not TYPE_CHECKING:
-    __getattr__ = refusing(__name__)
+refuse_others(__name__)

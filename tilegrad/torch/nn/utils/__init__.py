@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import sys
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tilegrad.nn.utils import clip_grad_norm_ as _clip_grad_norm_
 from tilegrad.nn.utils import clip_grad_value_ as _clip_grad_value_
@@ -14,7 +13,7 @@ from tilegrad.nn.utils import parameters_to_vector as _parameters_to_vector
 from tilegrad.nn.utils import vector_to_parameters as _vector_to_parameters
 from tilegrad.nn.utils.fusion import fused_weights
 from tilegrad.torch import thread_modes
-from tilegrad.torch.absent_hints import refusing
+from tilegrad.torch.absent_hints import refuse_others
 from tilegrad.torch.module_aliases import also_known
 from tilegrad.torch.nn import init
 from tilegrad.torch.nn.parameter import marked
@@ -129,8 +128,7 @@ def skip_init(module_cls: Any, *args: Any, **kwargs: Any) -> Any:
 
 # PyTorch's files of the same names.
 _FILES = ("clip_grad", "convert_parameters", "fusion", "spectral_norm", "weight_norm")
-also_known(sys.modules[__name__], _FILES, sys.modules[__name__], {})
-also_known(sys.modules[__name__], ("init",), init, {})
+also_known(__name__, _FILES)
+also_known(__name__, ("init",), init)
 
-if not TYPE_CHECKING:
-    __getattr__ = refusing(__name__)
+refuse_others(__name__)

@@ -7,10 +7,10 @@ elements stay. `weight` itself is their product, computed anew before each call 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tilegrad.torch import thread_modes
-from tilegrad.torch.absent_hints import refusing
+from tilegrad.torch.absent_hints import refuse_others
 from tilegrad.torch.tensor import Tensor, as_ours
 
 __all__ = [
@@ -401,5 +401,4 @@ def is_pruned(module: Any) -> bool:
     )
 
 
-if not TYPE_CHECKING:
-    __getattr__ = refusing(__name__)
+refuse_others(__name__)
