@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import re
 import sys
+from collections.abc import Collection
 
 from tilegrad.base.origin import Entry, called_from, method_names, user_lines
 
@@ -22,7 +23,7 @@ __all__ = [
     "KindError", "MissingDTypeError", "MissingError", "NotANumberError", "NotBoundError",
     "OptError", "OptionError", "OutOfMemoryError", "ShapeError", "SizeKindError", "StepError",
     "TilegradError", "TransformError", "UnsupportedDTypeError", "UnsupportedError", "article",
-    "located", "type_name",
+    "check_choice", "located", "type_name",
 ]  # fmt: skip
 
 
@@ -154,6 +155,23 @@ class InternalError(TilegradError, AssertionError):
     """tilegrad broke a rule of its own; the message says which pass did."""
 
     names_line = False
+
+
+def check_choice(
+    name: str,
+    option: str,
+    given: object,
+    allowed: Collection[object],
+    error: type[TilegradError] = ConfigError,
+) -> None:
+    """Raise `error` unless `given` is a value that the `option` of the call `name` may have.
+
+    >>> from tilegrad.base.errors import check_choice
+    >>> check_choice("gelu", "approximate", "tanh", ("none", "tanh"))
+    """
+    if given not in allowed:
+        shown = ", ".join(map(repr, allowed))
+        raise error(f"{name}: unknown {option} {given!r}", allowed=shown)
 
 
 def article(name: str) -> str:

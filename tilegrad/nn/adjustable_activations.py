@@ -4,7 +4,7 @@ same shape, or half of an axis for GLU.
 
 from __future__ import annotations
 
-from tilegrad.base.errors import ConfigError, OptionError, ShapeError
+from tilegrad.base.errors import ConfigError, OptionError, ShapeError, check_choice
 from tilegrad.nn.layer_checks import check_size, countable
 from tilegrad.nn.module import Module
 from tilegrad.tensor.handle.core import describe
@@ -151,10 +151,7 @@ class GELU(Module):
     """
 
     def __init__(self, approximate: str = "none"):
-        if approximate not in ("none", "tanh"):
-            raise ConfigError(
-                f"GELU: unknown approximate {approximate!r}", allowed="'none', 'tanh'"
-            )
+        check_choice("GELU", "approximate", approximate, ("none", "tanh"))
         self.approximate = approximate
 
     def __call__(self, x: Tensor) -> Tensor:

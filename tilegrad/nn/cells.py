@@ -10,7 +10,7 @@ import math
 from collections.abc import Sequence
 from typing import ClassVar, Unpack
 
-from tilegrad.base.errors import ConfigError
+from tilegrad.base.errors import check_choice
 from tilegrad.nn.layer_checks import FactoryOptions, check_size, positive
 from tilegrad.nn.module import Module
 from tilegrad.tensor.tensor import Tensor
@@ -173,5 +173,4 @@ class LSTMCell(_Cell):
 
 
 def check_nonlinearity(name: str, given: str) -> None:
-    if given not in ("tanh", "relu"):
-        raise ConfigError(f"{name}: unknown nonlinearity {given!r}", allowed="'tanh', 'relu'")
+    check_choice(name, "nonlinearity", given, ("tanh", "relu"))

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 
 from tilegrad.base.absent import refuse_others
-from tilegrad.base.errors import ConfigError, ShapeError, UnsupportedDTypeError
+from tilegrad.base.errors import ShapeError, UnsupportedDTypeError, check_choice
 from tilegrad.tensor.handle.core import check_tensors
 from tilegrad.tensor.handle.size_arguments import show_shape
 from tilegrad.tensor.tensor import Tensor
@@ -44,11 +44,7 @@ def calculate_gain(nonlinearity: str, param: float | None = None) -> float:
     linear = ["linear", "sigmoid"]
     linear += [f"conv{t}{n}d" for t in ("", "_transpose") for n in (1, 2, 3)]
     gains = {**dict.fromkeys(linear, 1.0), "tanh": 5 / 3, "relu": math.sqrt(2), "selu": 0.75}
-    if nonlinearity not in gains:
-        raise ConfigError(
-            f"calculate_gain: unknown nonlinearity {nonlinearity!r}",
-            allowed=", ".join([*gains, "leaky_relu"]),
-        )
+    check_choice("calculate_gain", "nonlinearity", nonlinearity, (*gains, "leaky_relu"))
     return gains[nonlinearity]
 
 
@@ -273,8 +269,7 @@ def xavier_normal_(tensor: Tensor, gain: float = 1.0) -> Tensor:
 
 
 def _kaiming(name: str, tensor: Tensor, a: float, mode: str, nonlinearity: str) -> float:
-    if mode not in ("fan_in", "fan_out"):
-        raise ConfigError(f"{name}: unknown mode {mode!r}", allowed="fan_in, fan_out")
+    check_choice(name, "mode", mode, ("fan_in", "fan_out"))
     fan = _fans(name, tensor)[mode == "fan_out"]
     gain = calculate_gain(nonlinearity, a)
     return gain / math.sqrt(fan) if fan else 0.0

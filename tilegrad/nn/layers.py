@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 from typing import ClassVar, Unpack
 
-from tilegrad.base.errors import ConfigError, ShapeError
+from tilegrad.base.errors import ConfigError, ShapeError, check_choice
 from tilegrad.nn import functional
 from tilegrad.nn.functional.convolution import sides
 from tilegrad.nn.layer_checks import FactoryOptions, check_size, countable, positive, tuple_of
@@ -176,11 +176,7 @@ class Conv2d(Module):
         self.stride = tuple_of(name, "stride", stride, axes, least=1)
         self.dilation = tuple_of(name, "dilation", dilation, axes, least=1)
         self.padding = sides(name, padding, self.kernel_size, self.stride, self.dilation)
-        if padding_mode not in _MODES:
-            raise ConfigError(
-                f"{name}: unknown padding_mode {padding_mode!r}",
-                allowed=", ".join(map(repr, _MODES)),
-            )
+        check_choice(name, "padding_mode", padding_mode, _MODES)
         self.padding_mode = padding_mode
         fan_in = in_channels // groups * math.prod(self.kernel_size)
         self.weight = _weight(out_channels, in_channels // groups, *self.kernel_size, fan_in=fan_in)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from tilegrad.base.errors import ConfigError, ShapeError
+from tilegrad.base.errors import ConfigError, ShapeError, check_choice
 from tilegrad.torch.made_tensors import arange, full
 from tilegrad.torch.tensor import Tensor
 
@@ -73,8 +73,7 @@ def _check_arguments(
     reduce: str, lengths: Tensor | None, indices: Tensor | None, offsets: Tensor | None
 ) -> None:
     """Raise unless the reduction is known and the groups are given in one way."""
-    if reduce not in _KINDS:
-        raise ConfigError(f"segment_reduce: unknown reduction {reduce!r}", known=", ".join(_KINDS))
+    check_choice("segment_reduce", "reduction", reduce, _KINDS)
     if (lengths is None) == (offsets is None):
         raise ShapeError("segment_reduce: pass either lengths or offsets")
     if indices is not None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tilegrad.base.errors import ConfigError, DTypeError, OptionError, ShapeError
+from tilegrad.base.errors import ConfigError, DTypeError, OptionError, ShapeError, check_choice
 from tilegrad.tensor.handle.core import check_tensors, describe
 from tilegrad.tensor.handle.size_arguments import as_int, show_shape
 from tilegrad.tensor.tensor import Tensor
@@ -142,8 +142,7 @@ def embedding_bag(
 
 
 def _check_bags(input: Tensor, mode: str, *, has_offsets: bool) -> None:
-    if mode not in ("sum", "mean", "max"):
-        raise ConfigError(f"embedding_bag: unknown mode {mode!r}", allowed="'sum', 'mean', 'max'")
+    check_choice("embedding_bag", "mode", mode, ("sum", "mean", "max"))
     if input.ndim != (1 if has_offsets else 2):
         raise ShapeError(
             f"embedding_bag: indices {show_shape(input.shape)} "

@@ -17,7 +17,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from tilegrad.base.errors import ConfigError, DataError, ShapeError
+from tilegrad.base.errors import ConfigError, DataError, ShapeError, check_choice
 from tilegrad.nn.optim.lbfgs_history import Change, History, in_memory
 from tilegrad.nn.optim.line_search import Point, strong_wolfe
 from tilegrad.nn.optim.optimizer import Optimizer
@@ -83,10 +83,7 @@ class LBFGS(Optimizer):
         )
         if len(self._param_groups) != 1:
             raise ConfigError("LBFGS: all parameters are one group")
-        if line_search_fn not in (None, "strong_wolfe"):
-            raise ConfigError(
-                f"LBFGS: unknown line_search_fn {line_search_fn!r}", allowed="None, 'strong_wolfe'"
-            )
+        check_choice("LBFGS", "line_search_fn", line_search_fn, (None, "strong_wolfe"))
         if history_size < 1:
             raise ConfigError(f"LBFGS: history_size must be at least 1, not {history_size}")
         self._history = History(history_size)

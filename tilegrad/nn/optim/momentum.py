@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, Unpack
 
 from tilegrad.base.dtype import dtypes
-from tilegrad.base.errors import ConfigError
+from tilegrad.base.errors import ConfigError, check_choice
 from tilegrad.nn.optim.optimizer import Common, Optimizer, ParamGroup
 from tilegrad.tensor.tensor import Tensor
 
@@ -374,11 +374,7 @@ class Muon(Optimizer):
         )
 
     def _check(self, group: ParamGroup) -> None:
-        if group["adjust_lr_fn"] not in (None, *_ADJUSTMENTS):
-            raise ConfigError(
-                f"Muon: unknown adjust_lr_fn {group['adjust_lr_fn']!r}",
-                allowed=", ".join(map(repr, _ADJUSTMENTS)),
-            )
+        check_choice("Muon", "adjust_lr_fn", group["adjust_lr_fn"], (None, *_ADJUSTMENTS))
 
     def _first_state(self, tensor: Tensor, group: ParamGroup) -> dict[str, Tensor]:
         if tensor.ndim < 2:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from tilegrad.base.dtype import dtypes
-from tilegrad.base.errors import ConfigError
+from tilegrad.base.errors import ConfigError, check_choice
 from tilegrad.nn.optim import Optimizer
 from tilegrad.nn.schedulers.scheduler import (
     LRScheduler,
@@ -155,11 +155,7 @@ class OneCycleLR(_MomentumCycle):
                 )
             total_steps = epochs * steps_per_epoch
         at_least_one("OneCycleLR", total_steps=total_steps)
-        if anneal_strategy not in ("cos", "linear"):
-            raise ConfigError(
-                f"OneCycleLR: unknown anneal_strategy {anneal_strategy!r}",
-                allowed="'cos', 'linear'",
-            )
+        check_choice("OneCycleLR", "anneal_strategy", anneal_strategy, ("cos", "linear"))
         peaks = per_group("OneCycleLR", "max_lr", max_lr, optimizer)
         self.total_steps, self.anneal_strategy = total_steps, anneal_strategy
         up = pct_start * total_steps - 1

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from tilegrad.base.dtype import dtypes
-from tilegrad.base.errors import ConfigError, ShapeError
+from tilegrad.base.errors import ShapeError, check_choice
 from tilegrad.tensor.calls.templates import templated
 from tilegrad.tensor.calls.uploads import uploaded_bytes
 from tilegrad.tensor.handle.core import check_tensors
@@ -49,10 +49,7 @@ def pad_sequence(
             shapes=", ".join(show_shape(row.shape) for row in rows[:8]),
             rule="at least one, and all of one shape behind the first axis",
         )
-    if padding_side not in ("left", "right"):
-        raise ConfigError(
-            f"pad_sequence: unknown padding_side {padding_side!r}", allowed="'left', 'right'"
-        )
+    check_choice("pad_sequence", "padding_side", padding_side, ("left", "right"))
     longest = max(row._sizes[0] for row in rows)
 
     def filled(row: Tensor) -> Tensor:

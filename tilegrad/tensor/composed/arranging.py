@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Self
 
 from tilegrad.base.dtype import dtypes
-from tilegrad.base.errors import DTypeError, ShapeError
+from tilegrad.base.errors import DTypeError, ShapeError, check_choice
 from tilegrad.base.origin import composed
 from tilegrad.base.recent import Bounded
 from tilegrad.ir.uop import UOp
@@ -310,11 +310,7 @@ class Arranging(Picking):
         shares = [float(share.item() if hasattr(share, "item") else share) for share in given]
         if not all(0 <= share <= 1 for share in shares):
             raise ShapeError(f"nanquantile: shares {shares}", rule="0 to 1")
-        if interpolation not in _BETWEEN:
-            raise DTypeError(
-                f"nanquantile: unknown interpolation {interpolation!r}",
-                allowed=", ".join(map(repr, _BETWEEN)),
-            )
+        check_choice("nanquantile", "interpolation", interpolation, _BETWEEN, DTypeError)
         values = self.sort(axis)[0]
         count = self.isnan().logical_not().sum(axis, keepdim=True)
         found = []

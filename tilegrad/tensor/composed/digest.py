@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import Self
 
 from tilegrad.base.dtype import AddressSpace, dtypes
-from tilegrad.base.errors import DTypeError, ShapeError
+from tilegrad.base.errors import DTypeError, ShapeError, check_choice
 from tilegrad.base.origin import composed
 from tilegrad.ir.op import Axis, Ops
 from tilegrad.ir.uop import UOp
@@ -58,8 +58,7 @@ class Digests(Resampling):
         >>> Tensor(b"abc").keccak().data().tobytes().hex()[:16]
         '3a985da74fe225b2'
         """
-        if cfg not in _KINDS:
-            raise DTypeError(f"keccak: unknown kind {cfg!r}", allowed=", ".join(map(repr, _KINDS)))
+        check_choice("keccak", "kind", cfg, _KINDS, DTypeError)
         if self.dtype is not dtypes.uint8:
             raise DTypeError(
                 f"keccak: bytes are uint8, not {self.dtype.name}",

@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable
 from typing import Any, Self
 
-from tilegrad.base.errors import DTypeError, ShapeError
+from tilegrad.base.errors import DTypeError, ShapeError, check_choice
 from tilegrad.base.origin import composed
 from tilegrad.tensor.calls.templates import templated
 from tilegrad.tensor.composed.incomplete import IncompleteGamma
@@ -153,11 +153,7 @@ class Ranks(IncompleteGamma):
             raise DTypeError(
                 f"quantile: floats are needed, not {self.dtype.name}", tensor=describe(self.uop)
             )
-        if interpolation not in _BETWEEN:
-            raise DTypeError(
-                f"quantile: unknown interpolation {interpolation!r}",
-                allowed=", ".join(map(repr, _BETWEEN)),
-            )
+        check_choice("quantile", "interpolation", interpolation, _BETWEEN, DTypeError)
         if not size or not all(0 <= share <= 1 for share in shares):
             raise ShapeError(
                 f"quantile: shares {[*shares]} of {size} elements",

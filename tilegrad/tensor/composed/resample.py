@@ -18,6 +18,7 @@ from tilegrad.base.errors import (
     ShapeError,
     UnsupportedDTypeError,
     UnsupportedError,
+    check_choice,
 )
 from tilegrad.base.origin import composed
 from tilegrad.tensor.calls.number_tables import number_table
@@ -428,10 +429,7 @@ def _kind_of(mode: str, *, is_aligned: bool, is_smooth: bool) -> str:
 
     Raises UnsupportedDTypeError for an unknown mode, ConfigError for an option that it has not.
     """
-    if mode not in _MODES:
-        raise UnsupportedDTypeError(
-            f"interpolate: unknown mode {mode!r}", allowed=", ".join(map(repr, _MODES))
-        )
+    check_choice("interpolate", "mode", mode, _MODES, UnsupportedDTypeError)
     kind = _MODES[mode]
     if is_aligned and kind not in ("linear", "cubic"):
         raise ConfigError(f"interpolate: mode {mode!r} has no corners to align")
@@ -462,15 +460,8 @@ def _sizes_before_pooling(
 
 def _check_grid(image: Core, grid: Core, mode: str, padding_mode: str) -> None:
     """Raise unless `grid` holds positions in `image`."""
-    if mode not in _GRID_MODES:
-        raise ConfigError(
-            f"grid_sample: unknown mode {mode!r}", allowed=", ".join(map(repr, _GRID_MODES))
-        )
-    if padding_mode not in _PADDINGS:
-        raise ConfigError(
-            f"grid_sample: unknown padding_mode {padding_mode!r}",
-            allowed=", ".join(map(repr, _PADDINGS)),
-        )
+    check_choice("grid_sample", "mode", mode, _GRID_MODES)
+    check_choice("grid_sample", "padding_mode", padding_mode, _PADDINGS)
     check_devices("grid_sample", [image, grid])
     if not grid.dtype.is_float:
         raise DTypeError(f"grid_sample: places are floats, not {grid.dtype.name}")

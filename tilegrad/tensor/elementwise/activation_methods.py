@@ -10,7 +10,7 @@ import math
 from typing import Self
 
 from tilegrad.base.dtype import dtypes
-from tilegrad.base.errors import ConfigError, DTypeError
+from tilegrad.base.errors import ConfigError, DTypeError, check_choice
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp
 from tilegrad.tensor.calls.templates import templated
@@ -205,10 +205,7 @@ class Activations(Trigonometry):
         >>> Tensor([-100.0, 100.0]).gelu().tolist()
         [0.0, 100.0]
         """
-        if approximate not in ("none", "tanh"):
-            raise DTypeError(
-                f"gelu: unknown approximation {approximate!r}", allowed="'none', 'tanh'"
-            )
+        check_choice("gelu", "approximation", approximate, ("none", "tanh"), DTypeError)
         if approximate == "none":
             return self._in_float(Activations._times_normal)
         # (1 + tanh(y)) / 2 is sigmoid(2 y)

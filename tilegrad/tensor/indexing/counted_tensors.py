@@ -6,7 +6,7 @@ import math
 from typing import Any, Self
 
 from tilegrad.base.dtype import DType, dtypes
-from tilegrad.base.errors import DTypeError, ShapeError
+from tilegrad.base.errors import DTypeError, ShapeError, check_choice
 from tilegrad.base.origin import composed
 from tilegrad.base.recent import Recent
 from tilegrad.ir.uop import UOp, sint
@@ -196,8 +196,7 @@ class Creation(Filled):
         >>> [each.tolist() for each in Tensor([1, 2]).meshgrid(Tensor([3, 4]))]
         [[[1, 1], [2, 2]], [[3, 4], [3, 4]]]
         """
-        if indexing not in ("ij", "xy"):
-            raise DTypeError(f"meshgrid: unknown indexing {indexing!r}", allowed="'ij', 'xy'")
+        check_choice("meshgrid", "indexing", indexing, ("ij", "xy"), DTypeError)
         tensors = self if isinstance(self, (list, tuple)) else (self, *others)
         order = list(range(len(tensors)))
         if indexing == "xy" and len(tensors) > 1:

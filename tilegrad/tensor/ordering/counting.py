@@ -12,7 +12,7 @@ from typing import Any, Self
 
 from tilegrad.base.dtype import AddressSpace, dtypes
 from tilegrad.base.dtype_promotion import promote
-from tilegrad.base.errors import DTypeError, IndexBoundsError, ShapeError
+from tilegrad.base.errors import DTypeError, IndexBoundsError, ShapeError, check_choice
 from tilegrad.base.origin import composed
 from tilegrad.ir.op import Axis, Ops
 from tilegrad.ir.uop import UOp
@@ -57,8 +57,7 @@ class Counting(Selecting):
         >>> Tensor([1, 3, 3, 5]).searchsorted(3, right=True).item()
         3
         """
-        if side not in (None, "left", "right"):
-            raise DTypeError(f"searchsorted: unknown side {side!r}", allowed="'left', 'right'")
+        check_choice("searchsorted", "side", side, (None, "left", "right"), DTypeError)
         given = values if isinstance(values, Core) else self._operand("searchsorted", values)
         wanted: Self = self._of(given.uop, given.device, given._variables)
         check_devices("searchsorted", [self, wanted])

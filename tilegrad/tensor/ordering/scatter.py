@@ -15,7 +15,7 @@ from typing import Any, Self, cast
 from tilegrad.base.config import config
 from tilegrad.base.dtype import as_const, dtypes
 from tilegrad.base.dtype_promotion import sum_dtype
-from tilegrad.base.errors import DTypeError, ShapeError
+from tilegrad.base.errors import DTypeError, ShapeError, check_choice
 from tilegrad.base.origin import composed
 from tilegrad.device.registry import Device
 from tilegrad.ir.op import Axis, Ops
@@ -62,10 +62,7 @@ class Scatter(Sorting):
         """
         if reduce is not None:
             known = {"add": "sum", "multiply": "prod"}
-            if reduce not in known:
-                raise DTypeError(
-                    f"scatter: unknown reduce {reduce!r}", allowed="None, 'add', 'multiply'"
-                )
+            check_choice("scatter", "reduce", reduce, (None, *known), DTypeError)
             return self.scatter_reduce(dim, index, src, known[reduce])
         if is_of_number(dim, self.ndim):
             source = cast("Self", src).reshape(1) if isinstance(src, Core) else src
@@ -119,11 +116,7 @@ class Scatter(Sorting):
         >>> x.scatter_reduce(0, Tensor([0, 0]), Tensor([5.0, 3.0]), "amax").tolist()
         [5.0, 2.0]
         """
-        if reduce not in _REDUCTIONS:
-            raise DTypeError(
-                f"scatter_reduce: unknown reduce {reduce!r}",
-                allowed=", ".join(map(repr, _REDUCTIONS)),
-            )
+        check_choice("scatter_reduce", "reduce", reduce, _REDUCTIONS, DTypeError)
         if is_of_number(dim, self.ndim):
             source = cast("Self", src).reshape(1) if isinstance(src, Core) else src
             vectors = index.reshape(1), source

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Self
 
-from tilegrad.base.errors import ConfigError, DTypeError, ShapeError
+from tilegrad.base.errors import DTypeError, ShapeError, check_choice
 from tilegrad.base.origin import composed
 from tilegrad.tensor.calls.templates import templated
 from tilegrad.tensor.handle.core import describe
@@ -27,10 +27,7 @@ class Loss(Pooling):
     __slots__ = ()
 
     def _reduced(self, name: str, reduction: str) -> Self:
-        if reduction not in ("mean", "sum", "none"):
-            raise ConfigError(
-                f"{name}: unknown reduction {reduction!r}", allowed="'mean', 'sum', 'none'"
-            )
+        check_choice(name, "reduction", reduction, ("mean", "sum", "none"))
         return self.mean() if reduction == "mean" else self.sum() if reduction == "sum" else self
 
     @templated

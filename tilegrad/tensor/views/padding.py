@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any, Self
 
 from tilegrad.base.dtype import dtypes
-from tilegrad.base.errors import DTypeError, ShapeError, UnsupportedError, article
+from tilegrad.base.errors import DTypeError, ShapeError, UnsupportedError, article, check_choice
 from tilegrad.base.origin import composed
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp, sint
@@ -28,6 +28,8 @@ from tilegrad.tensor.views.joining import Joining
 from tilegrad.tensor.views.movement_methods import filled
 
 __all__ = ["Padding"]
+
+_MODES = ("constant", "reflect", "replicate", "circular")
 
 
 Bounds = tuple[sint, sint]
@@ -166,10 +168,7 @@ class Padding(Joining):
     @composed
     def _pad_with_itself(self, amounts: list[Bounds], mode: str) -> Self:
         """A border taken from the tensor itself."""
-        if mode not in ("reflect", "replicate", "circular"):
-            raise UnsupportedError(
-                f"pad: unknown mode {mode!r}", allowed="constant, reflect, replicate, circular"
-            )
+        check_choice("pad", "mode", mode, _MODES, UnsupportedError)
         x = self
         for axis, (before, after) in enumerate(amounts):
             size = x._length(axis)

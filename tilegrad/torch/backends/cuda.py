@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from tilegrad.base.config import config, set_switches
-from tilegrad.base.errors import ConfigError
+from tilegrad.base.errors import check_choice
 from tilegrad.torch.absent_hints import refuse_others
 
 __all__ = [
@@ -41,10 +41,7 @@ class _Products:
 
     @fp32_precision.setter
     def fp32_precision(self, precision: str) -> None:
-        if precision not in ("none", "ieee", "tf32"):
-            raise ConfigError(
-                f"fp32_precision: unknown value {precision!r}", allowed="none, ieee, tf32"
-            )
+        check_choice("fp32_precision", "value", precision, ("none", "ieee", "tf32"))
         set_switches(TF32=int(precision == "tf32"))
 
 
