@@ -50,4 +50,4 @@ def all_to_all(output_tensor_list: Any, input_tensor_list: Any, group: Any = Non
     return all_gather(tensor, group)
 
 
-refuse_others("tilegrad.torch.distributed.nn")
+refuse_others(__name__, "torch.distributed.nn")
