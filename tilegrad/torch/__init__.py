@@ -67,16 +67,7 @@ from tilegrad.torch.legacy import *
 from tilegrad.torch.low_rank_factors import lobpcg, pca_lowrank, svd_lowrank
 from tilegrad.torch.made_tensors import arange, frombuffer, tril_indices, triu_indices
 from tilegrad.torch.made_tensors import range_ as range
-from tilegrad.torch.random import (
-    Generator,
-    default_generator,
-    fork_rng,
-    get_rng_state,
-    initial_seed,
-    manual_seed,
-    seed,
-    set_rng_state,
-)
+from tilegrad.torch.random import *
 from tilegrad.torch.random_tensors import (
     bernoulli,
     multinomial,

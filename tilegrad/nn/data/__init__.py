@@ -13,16 +13,7 @@ from tilegrad.nn.data.samplers import (
     SubsetRandomSampler,
     WeightedRandomSampler,
 )
-from tilegrad.nn.data.sets import (
-    ChainDataset,
-    ConcatDataset,
-    Dataset,
-    IterableDataset,
-    StackDataset,
-    Subset,
-    TensorDataset,
-    random_split,
-)
+from tilegrad.nn.data.sets import *
 
 __all__ = [
     "BatchSampler", "ChainDataset", "ConcatDataset", "DataLoader", "Dataset", "DistributedSampler",

@@ -11,16 +11,7 @@ With a scheduler made, the rate is that of step 0.
 from tilegrad.base.absent import refuse_others
 from tilegrad.nn.schedulers.combined import ChainedScheduler, SequentialLR
 from tilegrad.nn.schedulers.cycles import CosineAnnealingWarmRestarts, CyclicLR, OneCycleLR
-from tilegrad.nn.schedulers.formulas import (
-    ConstantLR,
-    CosineAnnealingLR,
-    ExponentialLR,
-    LinearLR,
-    MultiStepLR,
-    PolynomialLR,
-    StepLR,
-    WarmupCosineLR,
-)
+from tilegrad.nn.schedulers.formulas import *
 from tilegrad.nn.schedulers.function_rates import LambdaLR, MultiplicativeLR
 from tilegrad.nn.schedulers.plateau import ReduceLROnPlateau
 from tilegrad.nn.schedulers.scheduler import LRScheduler

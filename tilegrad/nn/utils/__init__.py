@@ -6,18 +6,8 @@ from tilegrad.base.absent import refuse_others
 from tilegrad.nn.utils import parametrizations, parametrize, rnn
 from tilegrad.nn.utils.average import EMA
 from tilegrad.nn.utils.fusion import fuse_conv_bn_eval, fuse_linear_bn_eval
-from tilegrad.nn.utils.gradient_norms import (
-    clip_grad_norm_,
-    clip_grad_value_,
-    clip_grads_with_norm_,
-    get_total_norm,
-)
-from tilegrad.nn.utils.reparametrized import (
-    remove_spectral_norm,
-    remove_weight_norm,
-    spectral_norm,
-    weight_norm,
-)
+from tilegrad.nn.utils.gradient_norms import *
+from tilegrad.nn.utils.reparametrized import *
 from tilegrad.nn.utils.vectors import parameters_to_vector, vector_to_parameters
 
 __all__ = [
