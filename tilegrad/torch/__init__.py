@@ -239,17 +239,6 @@ _ELSEWHERE = {
         "seldom",
     ),
 }  # fmt: skip
-_FUNCTIONS = frozenset([
-    "adaptive_avg_pool1d", "alpha_dropout", "avg_pool1d", "batch_norm", "bilinear",
-    "binary_cross_entropy_with_logits", "celu", "celu_", "channel_shuffle", "conv1d", "conv2d",
-    "conv3d", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d",
-    "cosine_embedding_loss", "cosine_similarity", "ctc_loss", "dropout", "embedding",
-    "embedding_bag", "feature_alpha_dropout", "group_norm", "hardshrink",
-    "hinge_embedding_loss", "instance_norm", "kl_div", "layer_norm", "margin_ranking_loss",
-    "max_pool1d", "max_pool2d", "max_pool3d", "pairwise_distance", "pixel_shuffle",
-    "pixel_unshuffle", "poisson_nll_loss", "prelu", "rms_norm", "rrelu", "rrelu_", "selu",
-    "selu_", "threshold", "threshold_", "triplet_margin_loss",
-])  # fmt: skip
 
 __all__ = [
     "Generator", "GradScaler", "Size", "Tensor", "accelerator", "adaptive_avg_pool1d",
@@ -303,13 +292,14 @@ if not TYPE_CHECKING:
             return sys.modules[__name__]
         if name in _MODULES:
             return importlib.import_module(f"tilegrad.torch.{name}")
-        if name in _FUNCTIONS:
-            found = getattr(importlib.import_module("tilegrad.torch.nn.functional"), name)
-            globals()[name] = found
-            return found
         if name in _ELSEWHERE:
             module, _, own = _ELSEWHERE[name].partition(".")
             return getattr(importlib.import_module(f"tilegrad.torch.{module}"), own or name)
+        if name in __all__:
+            # All others are functions that `torch.nn.functional` has as well.
+            found = getattr(importlib.import_module("tilegrad.torch.nn.functional"), name)
+            globals()[name] = found
+            return found
         if name.startswith("_foreach_"):
             foreach = importlib.import_module("tilegrad.torch.foreach")
             if name in foreach.NAMES:

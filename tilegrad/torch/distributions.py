@@ -55,19 +55,10 @@ __all__ = [
 _METHODS = ("sample", "rsample", "log_prob", "entropy", "perplexity", "cdf", "icdf")
 _TRANSFORMS = ("__call__", "log_abs_det_jacobian")
 # Arguments that must be positive, and those that are probabilities.
-_POSITIVE = frozenset(
-    [
-        "scale",
-        "rate",
-        "concentration",
-        "concentration0",
-        "concentration1",
-        "df",
-        "df1",
-        "df2",
-        "alpha",
-    ]
-)
+_POSITIVE = frozenset([
+    "scale", "rate", "concentration", "concentration0", "concentration1", "df", "df1", "df2",
+    "alpha",
+])  # fmt: skip
 _PLAIN = (ours.Independent, ours.MixtureSameFamily, ours.TransformedDistribution)
 # Every distribution of PyTorch has these, if only to say that there is no formula.
 _MOMENTS = ("mean", "variance", "mode")

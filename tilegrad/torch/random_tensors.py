@@ -16,17 +16,9 @@ from tilegrad.torch.streams import Stream, drawing
 from tilegrad.torch.tensor import Tensor, as_ours
 
 __all__ = [
-    "bernoulli",
-    "multinomial",
-    "normal",
-    "rand",
-    "rand_like",
-    "randint",
-    "randint_like",
-    "randn",
-    "randn_like",
-    "randperm",
-]
+    "bernoulli", "multinomial", "normal", "rand", "rand_like", "randint", "randint_like", "randn",
+    "randn_like", "randperm",
+]  # fmt: skip
 
 
 def _drawn(make: Callable[..., Tensor], sizes: Sequence[int], options: dict[str, Any]) -> Tensor:

@@ -41,16 +41,9 @@ from tilegrad.tensor.handle.size_arguments import NO_VARIABLES, Variables, merge
 from tilegrad.tensor.handle.slot_layout import Slots
 
 __all__ = [
-    "Core",
-    "as_dtype",
-    "cast_node",
-    "check_tensors",
-    "compute",
-    "describe",
-    "device_of",
-    "is_scalar_leaf",
-    "live",
-]
+    "Core", "as_dtype", "cast_node", "check_tensors", "compute", "describe", "device_of",
+    "is_scalar_leaf", "live",
+]  # fmt: skip
 
 Operand = Any
 _DTYPES = frozenset(dtypes.all)

@@ -19,21 +19,9 @@ from tilegrad.base.float8 import FORMATS
 from tilegrad.ir.op import Ops
 
 __all__ = [
-    "array_fields",
-    "array_from",
-    "buffer_fields",
-    "dtype_of_numbers",
-    "few_numbers",
-    "flatten",
-    "format_of",
-    "is_array",
-    "is_plain_array",
-    "moved",
-    "moved_bytes",
-    "nested",
-    "pack",
-    "unpack",
-]
+    "array_fields", "array_from", "buffer_fields", "dtype_of_numbers", "few_numbers", "flatten",
+    "format_of", "is_array", "is_plain_array", "moved", "moved_bytes", "nested", "pack", "unpack",
+]  # fmt: skip
 
 # The struct code of each dtype; bfloat16 goes through float32, floats of 8 bits by tables.
 _CODES = {
