@@ -82,8 +82,7 @@ class Complex(ComplexAxes):
         return self._with(self.real - real, self.imag - imag)
 
     def __rsub__(self, other: Any) -> Self:
-        made: Self = (-self).__add__(other)
-        return made
+        return (-self).__add__(other)
 
     def __mul__(self, other: Any) -> Self:
         """The product with a number, or with numbers of a shape that broadcasts."""
@@ -134,8 +133,7 @@ class Complex(ComplexAxes):
         return self._with(a @ c - b @ d, a @ d + b @ c)
 
     def __rmatmul__(self, other: Any) -> Self:
-        made: Self = as_complex(other) @ self
-        return made
+        return as_complex(other) @ self
 
     def __pow__(self, exponent: Any) -> Self:
         """The power by a number, or by numbers of a shape that broadcasts: the principal value."""
@@ -255,13 +253,11 @@ class Complex(ComplexAxes):
 
     def vector_norm(self, ord: Any = 2, dim: Any = None, keepdim: bool = False) -> Tensor:
         """The norm of the distances from 0."""
-        found: Tensor = self.abs().vector_norm(ord, dim, keepdim)
-        return found
+        return self.abs().vector_norm(ord, dim, keepdim)
 
     def norm(self, p: Any = 2, dim: Any = None, keepdim: bool = False) -> Tensor:
         """The norm of the distances from 0."""
-        found: Tensor = self.abs().norm(p, dim, keepdim)
-        return found
+        return self.abs().norm(p, dim, keepdim)
 
     def __eq__(self, other: object) -> Any:
         real, imag = _real_and_imaginary(other, self)

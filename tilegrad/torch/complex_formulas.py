@@ -98,8 +98,7 @@ def _sinc(self: Complex) -> Complex:
 
 def _normalize(self: Complex, p: float = 2.0, dim: int = 1, eps: float = 1e-12) -> Complex:
     """Divided by the norm along an axis."""
-    found: Complex = self / self.norm(p, dim, True).maximum(eps)
-    return found
+    return self / self.norm(p, dim, True).maximum(eps)
 
 
 def _cov(

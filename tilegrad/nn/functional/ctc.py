@@ -149,10 +149,9 @@ def _log_likelihood(
 
 
 def _one_blank(targets: Tensor, blank: int) -> Tensor:
-    one: Tensor = type(targets).full(
+    return type(targets).full(
         (targets._sizes[0], 1), blank, dtype=targets.dtype, device=targets.device
     )
-    return one
 
 
 def _behind(x: Tensor, distance: int, value: float) -> Tensor:

@@ -189,10 +189,7 @@ class PackedSequence(NamedTuple):
         """The steps padded to the longest sequence, (steps, sequences, ...) in the order in which
         they were packed, and which of them there are, (steps, sequences, 1).
         """
-        found: tuple[Tensor, Tensor] = _steps_at(
-            self.data, self._rows(len(self._sizes()), batch_first=False)
-        )
-        return found
+        return _steps_at(self.data, self._rows(len(self._sizes()), batch_first=False))
 
     def with_steps(self, padded: Tensor) -> PackedSequence:
         """The steps of `padded`, in the order of `steps`, in place of `data`."""

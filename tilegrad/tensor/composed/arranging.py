@@ -194,8 +194,7 @@ class Arranging(Picking):
         if not rows or not r:
             return self._slice(0, 0, 0).reshape(0, r) if r else self._slice(0, 0, 0)
         kind: Any = type(self)
-        picked: Self = self[kind(rows, dtype=dtypes.int32, device=self.device)]
-        return picked
+        return self[kind(rows, dtype=dtypes.int32, device=self.device)]
 
     @templated
     @composed

@@ -50,8 +50,7 @@ class Nodes(Distributions):
                 f"alu: {op.name} takes {definition.arity} operands, {1 + len(others)} are given"
             )
         if op is Ops.WHERE:
-            chosen: Self = self.where(*others)
-            return chosen
+            return self.where(*others)
         if not others:
             return self._unary(op)
         return self._binary("alu", op, others[0])

@@ -105,8 +105,7 @@ class Statistics(Ranks):
         1.5
         """
         count = (~self.isnan()).sum(axis, keepdim)
-        total: Self = self.nansum(axis, keepdim, dtype=dtype) / count
-        return total
+        return self.nansum(axis, keepdim, dtype=dtype) / count
 
     @takes_dim
     def count_nonzero(self, axis: Axes = None, keepdim: bool = False, *, dim: Axes = None) -> Self:

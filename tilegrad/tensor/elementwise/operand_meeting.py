@@ -90,8 +90,7 @@ class Operands(Patches):
             return function(self, *others)
         sides: list[Any] = [self, *others]
         wide = [x.cast(dtypes.float32) if isinstance(x, Core) else x for x in sides]  # type: ignore[attr-defined]
-        found: Self = function(*wide).cast(dtype)
-        return found
+        return function(*wide).cast(dtype)
 
     def _integers(self, name: str, *, but_bool: bool = False) -> None:
         """Raise DTypeError unless this tensor holds integers (or bools)."""

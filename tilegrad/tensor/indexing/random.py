@@ -451,8 +451,7 @@ class Random(Writing):
         """
         least, most = (0, low) if high is None else (low, high)
         options.setdefault("device", self.device)
-        made: Self = self.randint(*self._sizes, low=least, high=most, **options)
-        return made
+        return self.randint(*self._sizes, low=least, high=most, **options)
 
     @composed
     def dropout(self, p: float = 0.5) -> Self:

@@ -153,8 +153,7 @@ class Realized(Attention):
         if not isinstance(size, int) or not are_few(size, self.dtype):
             return None
         array = known_elements(self)
-        made: Self | None = None if array is None else uploaded(self, array, self.dtype)
-        return made
+        return None if array is None else uploaded(self, array, self.dtype)
 
     def to(self, device: str | DType | Core | None) -> Self:
         """Move to another device, or cast to another dtype.

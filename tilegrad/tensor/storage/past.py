@@ -56,8 +56,7 @@ class _Mark:
     reference: weakref.ref[Any]
 
     def __call__(self) -> Value | UOp | None:
-        found: Value | UOp | None = self.reference()
-        return found
+        return self.reference()
 
 
 class _Origin:

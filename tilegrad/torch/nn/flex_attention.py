@@ -105,14 +105,12 @@ class BlockMask:
         below, right = rows * high - self.seq_lengths[0], columns * wide - self.seq_lengths[1]
         padded = self._dense.int().pad((0, right, 0, below))
         blocks = padded.reshape(*self.shape[:2], rows, high, columns, wide)
-        found: Tensor = blocks.amax((3, 5))
-        return found
+        return blocks.amax((3, 5))
 
     @property
     def kv_num_blocks(self) -> Tensor:
         """For each row of blocks, the number that leave a score."""
-        found: Tensor = self.to_dense().sum(-1).int()
-        return found
+        return self.to_dense().sum(-1).int()
 
     def sparsity(self) -> float:
         """Percent of the scores that lie in no block that leaves one; computed now."""

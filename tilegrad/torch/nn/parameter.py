@@ -56,8 +56,7 @@ class Parameter(Tensor, metaclass=_ParameterKind):
         def __new__(cls, data: Any = None, requires_grad: bool = True) -> Tensor:
             if isinstance(data, Complex):
                 with thread_modes.enable_grad():
-                    made: Any = Complex(marked(data.pair.detach(), requires_grad))
-                    return made
+                    return Complex(marked(data.pair.detach(), requires_grad))
             if isinstance(data, Paired):
                 raise UnsupportedError(
                     "Parameter: a sparse tensor is not trained by itself",

@@ -132,8 +132,7 @@ def default_collate(batch: Sequence[Any]) -> Any:
         return stack(list(batch))
     if isinstance(first, OurTensor):
         if any(each.requires_grad for each in batch):
-            whole: Any = as_ours(first).stack(*[as_ours(each) for each in batch[1:]])
-            return whole
+            return as_ours(first).stack(*[as_ours(each) for each in batch[1:]])
         arrays = [each.detach().float() if each.dtype.name == "bfloat16" else each.detach()
                   for each in batch]  # fmt: skip
         odd = next((i for i, each in enumerate(arrays) if each.shape != first.shape), None)
