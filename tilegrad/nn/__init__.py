@@ -20,24 +20,7 @@ from tilegrad.nn.embedding import Embedding, EmbeddingBag
 from tilegrad.nn.fractional import FractionalMaxPool2d, FractionalMaxPool3d
 from tilegrad.nn.layers import *
 from tilegrad.nn.lazy import *
-from tilegrad.nn.losses import (
-    BCELoss,
-    BCEWithLogitsLoss,
-    CrossEntropyLoss,
-    CTCLoss,
-    GaussianNLLLoss,
-    HuberLoss,
-    KLDivLoss,
-    L1Loss,
-    MSELoss,
-    MultiLabelMarginLoss,
-    MultiLabelSoftMarginLoss,
-    MultiMarginLoss,
-    NLLLoss,
-    PoissonNLLLoss,
-    SmoothL1Loss,
-    SoftMarginLoss,
-)
+from tilegrad.nn.losses import *
 from tilegrad.nn.module import Module, Parameter
 from tilegrad.nn.norms import *
 from tilegrad.nn.pooling import *

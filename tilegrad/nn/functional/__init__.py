@@ -16,19 +16,7 @@ from tilegrad.nn.functional.distances import cosine_similarity, pairwise_distanc
 from tilegrad.nn.functional.dropout import *
 from tilegrad.nn.functional.embedding import embedding, embedding_bag, one_hot
 from tilegrad.nn.functional.fractional import fractional_max_pool2d, fractional_max_pool3d
-from tilegrad.nn.functional.losses import (
-    binary_cross_entropy,
-    binary_cross_entropy_with_logits,
-    cross_entropy,
-    gaussian_nll_loss,
-    huber_loss,
-    kl_div,
-    l1_loss,
-    mse_loss,
-    nll_loss,
-    poisson_nll_loss,
-    smooth_l1_loss,
-)
+from tilegrad.nn.functional.losses import *
 from tilegrad.nn.functional.margins import *
 from tilegrad.nn.functional.norms import *
 from tilegrad.nn.functional.pooling import *

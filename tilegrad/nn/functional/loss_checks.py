@@ -7,7 +7,10 @@ from tilegrad.tensor.handle.core import check_tensors, describe
 from tilegrad.tensor.handle.size_arguments import same_shape, show_shape
 from tilegrad.tensor.tensor import Tensor
 
-__all__ = ["check_shapes", "reduced"]
+__all__ = ["IGNORED", "check_shapes", "reduced"]
+
+# PyTorch's: no class has this number.
+IGNORED = -100
 
 
 def check_shapes(name: str, input: Tensor, target: Tensor) -> None:

@@ -9,20 +9,17 @@ import math
 
 from tilegrad.base.dtype_promotion import sum_dtype
 from tilegrad.base.errors import ConfigError, DTypeError
-from tilegrad.nn.functional.loss_checks import check_shapes, reduced
+from tilegrad.nn.functional.loss_checks import IGNORED, check_shapes, reduced
 from tilegrad.tensor.handle.core import check_tensors, describe
 from tilegrad.tensor.handle.size_arguments import as_int
 from tilegrad.tensor.storage.checked import check_shares
 from tilegrad.tensor.tensor import Tensor
 
 __all__ = [
-    "IGNORED", "binary_cross_entropy", "binary_cross_entropy_with_logits", "cross_entropy",
+    "binary_cross_entropy", "binary_cross_entropy_with_logits", "cross_entropy",
     "gaussian_nll_loss", "huber_loss", "kl_div", "l1_loss", "mse_loss", "nll_loss",
     "poisson_nll_loss", "smooth_l1_loss",
 ]  # fmt: skip
-
-# PyTorch's: no class has this number.
-IGNORED = -100
 
 
 def cross_entropy(
