@@ -128,7 +128,7 @@ class NAdam(Moments):
 
     def _check(self, group: ParamGroup) -> None:
         super()._check(group)
-        self._in_range(momentum_decay=(group["momentum_decay"], math.inf))
+        self._not_negative(group, "momentum_decay")
 
     def _counts_at(self, group: ParamGroup, step: int) -> dict[str, float]:
         decay, product = group["momentum_decay"], 1.0

@@ -76,11 +76,8 @@ class RMSprop(Optimizer):
         )
 
     def _check(self, group: ParamGroup) -> None:
-        self._in_range(
-            alpha=(group["alpha"], 1),
-            eps=(group["eps"], math.inf),
-            momentum=(group["momentum"], math.inf),
-        )
+        self._in_range(alpha=(group["alpha"], 1))
+        self._not_negative(group, "eps", "momentum")
 
     def _first_state(self, tensor: Tensor, group: ParamGroup) -> dict[str, Tensor]:
         wanted = {"v": True, "a": group["centered"], "b": group["momentum"]}
@@ -156,8 +153,7 @@ class Adagrad(Optimizer):
         )
 
     def _check(self, group: ParamGroup) -> None:
-        names = ("lr_decay", "weight_decay", "initial_accumulator_value", "eps")
-        self._in_range(**{name: (group[name], math.inf) for name in names})
+        self._not_negative(group, "lr_decay", "weight_decay", "initial_accumulator_value", "eps")
 
     def _first_state(self, tensor: Tensor, group: ParamGroup) -> dict[str, Tensor]:
         zeros = self._zeros(tensor)
@@ -224,11 +220,8 @@ class Adadelta(Optimizer):
         super().__init__(params, lr, common, rho=rho, eps=eps, weight_decay=weight_decay)
 
     def _check(self, group: ParamGroup) -> None:
-        self._in_range(
-            rho=(group["rho"], math.nextafter(1, 2)),
-            eps=(group["eps"], math.inf),
-            weight_decay=(group["weight_decay"], math.inf),
-        )
+        self._in_range(rho=(group["rho"], math.nextafter(1, 2)))
+        self._not_negative(group, "eps", "weight_decay")
 
     def _update(self, index: int, value: Tensor, gradient: Tensor) -> tuple[Tensor, list[Tensor]]:
         rho, eps = self._option(index, "rho"), self._option(index, "eps")

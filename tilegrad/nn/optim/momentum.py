@@ -71,9 +71,7 @@ class SGD(Optimizer):
         )
 
     def _check(self, group: ParamGroup) -> None:
-        self._in_range(
-            momentum=(group["momentum"], math.inf), weight_decay=(group["weight_decay"], math.inf)
-        )
+        self._not_negative(group, "momentum", "weight_decay")
         if group["nesterov"] and (not group["momentum"] or group["dampening"]):
             raise ConfigError(
                 "SGD: nesterov needs a momentum, and no dampening",
@@ -155,7 +153,7 @@ class ASGD(Optimizer):
         )
 
     def _check(self, group: ParamGroup) -> None:
-        self._in_range(weight_decay=(group["weight_decay"], math.inf))
+        self._not_negative(group, "weight_decay")
 
     def _counts_at(self, group: ParamGroup, step: int) -> dict[str, float]:
         return {"step": step}
@@ -294,7 +292,7 @@ class Lion(Optimizer):
 
     def _check(self, group: ParamGroup) -> None:
         self._check_betas(group)
-        self._in_range(weight_decay=(group["weight_decay"], math.inf))
+        self._not_negative(group, "weight_decay")
 
     def _update(self, index: int, value: Tensor, gradient: Tensor) -> tuple[Tensor, list[Tensor]]:
         b1, b2 = self._betas(index, gradient)

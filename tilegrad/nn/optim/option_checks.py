@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -18,6 +19,10 @@ class OptimizerArguments:
     @property
     def _name(self) -> str:
         return type(self).__name__
+
+    def _not_negative(self, group: ParamGroup, *names: str) -> None:
+        """Raise ConfigError unless each option of `names` is at least 0."""
+        self._in_range(**{name: (group[name], math.inf) for name in names})
 
     def _in_range(self, **values: tuple[float, float]) -> None:
         """Raise ConfigError unless each value is at least 0 and below its limit."""
