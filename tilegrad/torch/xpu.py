@@ -1,5 +1,6 @@
-"""`torch.xpu`: Intel's GPU, which programs of PyTorch ask for; OPENCL is the device here. It has the
-names of `torch.mps`.
+"""`torch.xpu`: Intel's GPU, which programs of PyTorch ask for; OPENCL is the device here.
+
+It has the names of `torch.mps`.
 """
 
 from __future__ import annotations
