@@ -142,8 +142,8 @@ def shallow(frames: int = 90) -> Iterator[None]:
 
 
 def held() -> tuple[int, int]:
-    """Live nodes and bytes in use, but for the constants of templates and the graphs of kernels that
-    other graphs may have as well, of which there is a limited number (tests/base/test_recent.py).
+    """Live nodes and bytes in use, but for the constants of templates and the graphs of kernels
+    that others may have as well: a limited number (tests/base/test_recent.py).
     """
     kernel_items._built.clear()
     for kept in (template_table, grad_templates):

@@ -285,6 +285,8 @@ def test_no_other_group() -> None:
         distributed.all_reduce(torch.ones(1))
     with pytest.raises(ValueError, match="there is no group of processes"):
         nn.parallel.DistributedDataParallel(nn.Linear(2, 1))
+    with pytest.raises(AttributeError, match=r"torch\.distributed\.nn\.all_sum: not in"):
+        getattr(distributed.nn, "all_sum")  # noqa: B009
     assert not distributed.is_initialized()
 
 

@@ -20,7 +20,6 @@ from tilegrad.array_api.operators import Operators
 from tilegrad.base.dtype import DType
 from tilegrad.base.errors import DTypeError, IndexBoundsError
 from tilegrad.tensor import Tensor
-from tilegrad.tensor.handle.size_arguments import here
 from tilegrad.tensor.handle.tracing import is_transforming
 from tilegrad.tensor.indexing.keys import index_outside
 from tilegrad.tensor.storage.host_memory import flatten
@@ -56,7 +55,6 @@ class Array(Operators):
         if not isinstance(tensor, Tensor):
             raise DTypeError(
                 f"Array: a {type(tensor).__name__} is no tensor",
-                line=here(),
                 remedy="use array_api.asarray(values)",
             )
         self.tensor = tensor
@@ -129,7 +127,6 @@ class Array(Operators):
         if self.ndim != 2:
             raise IndexBoundsError(
                 f"T: an array of two axes is needed, not of {self.ndim}",
-                line=here(),
                 remedy="mT exchanges the last two, permute_dims puts all in an order",
             )
         return Array(self.tensor.permute(1, 0))
@@ -144,7 +141,7 @@ class Array(Operators):
         """
         if self.ndim < 2:
             raise IndexBoundsError(
-                f"mT: an array of two axes or more is needed, not of {self.ndim}", line=here()
+                f"mT: an array of two axes or more is needed, not of {self.ndim}"
             )
         return Array(self.tensor.transpose(-2, -1))
 
@@ -189,7 +186,7 @@ class Array(Operators):
 
     def __iter__(self) -> Iterator[Array]:
         if not self.ndim:
-            raise DTypeError("iter: an array without axes has no parts", line=here())
+            raise DTypeError("iter: an array without axes has no parts")
         return iter([self[number] for number in range(self.shape[0])])
 
     def __len__(self) -> int:
@@ -201,7 +198,6 @@ class Array(Operators):
         if self.ndim:
             raise DTypeError(
                 f"{name}: an array without axes is needed, the shape is {self.shape}",
-                line=here(),
                 remedy="index it, or reshape(x, ()) an array of one element",
             )
         return self.tensor.item()
@@ -220,7 +216,7 @@ class Array(Operators):
 
     def __index__(self) -> int:
         if not self.dtype.is_int:
-            raise DTypeError(f"index: an integer is needed, not {self.dtype.name}", line=here())
+            raise DTypeError(f"index: an integer is needed, not {self.dtype.name}")
         return int(self._number("index"))
 
     # other libraries
@@ -281,7 +277,6 @@ def as_array(name: str, value: Any) -> Array:
     if not isinstance(value, Array):
         raise DTypeError(
             f"{name}: an array is needed, not a {type(value).__name__}",
-            line=here(),
             remedy="make one: array_api.asarray(value)",
         )
     return value

@@ -13,7 +13,6 @@ from tilegrad.base.dtype import DType, dtypes
 from tilegrad.base.errors import DTypeError
 from tilegrad.tensor import Tensor
 from tilegrad.tensor.handle.core import as_dtype
-from tilegrad.tensor.handle.size_arguments import here
 from tilegrad.tensor.storage.host_memory import flatten
 
 __all__ = [
@@ -40,7 +39,7 @@ def asarray(
     if copy is False:
         return _shared(obj, kind, device)
     if isinstance(obj, complex):
-        raise DTypeError("asarray: there are no complex arrays", line=here())
+        raise DTypeError("asarray: there are no complex arrays")
     if isinstance(obj, (list, tuple)):
         return _listed(obj, kind, device)
     if kind is None and type(obj) is int:
@@ -80,7 +79,7 @@ def _of_integers(values: Sequence[int]) -> DType:
     for dtype in (DEFAULT_INTEGER, dtypes.uint64):
         if dtype.min <= least and most <= dtype.max:
             return dtype
-    raise DTypeError(f"asarray: no integer holds {most if most > 0 else least}", line=here())
+    raise DTypeError(f"asarray: no integer holds {most if most > 0 else least}")
 
 
 def _listed(obj: Any, kind: DType | None, device: str | None) -> Array:
@@ -95,7 +94,7 @@ def _listed(obj: Any, kind: DType | None, device: str | None) -> Array:
         return Array(joined.reshape(*shape, *arrays[0].shape))
     values = [plain("asarray", value) if is_number(value) else value for value in values]
     if any(isinstance(value, complex) for value in values):
-        raise DTypeError("asarray: there are no complex arrays", line=here())
+        raise DTypeError("asarray: there are no complex arrays")
     if not values:
         return Array(Tensor.zeros(shape, dtype=kind or dtypes.default_float, device=device))
     if kind is None and all(type(value) is int for value in values):
@@ -131,7 +130,7 @@ def full(
     [7, 7]
     """
     if isinstance(fill_value, complex):
-        raise DTypeError("full: there are no complex arrays", line=here())
+        raise DTypeError("full: there are no complex arrays")
     if isinstance(fill_value, Array):
         value = fill_value.tensor if dtype is None else fill_value.tensor.cast(dtype)
         return Array(value.broadcast_to(_sizes(shape)))

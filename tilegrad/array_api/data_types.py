@@ -19,7 +19,6 @@ from tilegrad.base.errors import DTypeError
 from tilegrad.tensor import Tensor
 from tilegrad.tensor.handle.broadcasting import broadcast_shape
 from tilegrad.tensor.handle.core import as_dtype
-from tilegrad.tensor.handle.size_arguments import here
 
 __all__ = [
     "DEFAULT_INTEGER", "as_operands", "astype", "broadcast_arrays", "broadcast_to", "can_cast",
@@ -51,7 +50,6 @@ def meeting(name: str, first: DType, second: DType) -> DType:
     if dtypes.uint64 in kinds and kinds & set(dtypes.signed):
         raise DTypeError(
             f"{name}: no integer holds all of {first.name} and of {second.name}",
-            line=here(),
             remedy="cast one of them with astype",
         )
     return promote(first, second)
@@ -67,7 +65,6 @@ def scalar_dtype(name: str, dtype: DType, value: Any) -> DType:
         return dtype if dtype.is_float else dtypes.default_float
     raise DTypeError(
         f"{name}: a {type(value).__name__} cannot stand beside an array",
-        line=here(),
         rule="an array, or a bool, int or float",
     )
 
@@ -120,7 +117,7 @@ def result_type(*arrays_and_dtypes: Any) -> DType:
     numbers = [each for each in arrays_and_dtypes if is_number(each)]
     kinds = [_kind_of(each) for each in arrays_and_dtypes if not is_number(each)]
     if not kinds:
-        raise DTypeError("result_type: at least one array or dtype is needed", line=here())
+        raise DTypeError("result_type: at least one array or dtype is needed")
     found = kinds[0]
     for kind in kinds[1:]:
         found = meeting("result_type", found, kind)
@@ -236,7 +233,7 @@ def iinfo(type: Any, /) -> IntegerInfo:
     """
     kind = _kind_of(type)
     if not kind.is_int:
-        raise DTypeError(f"iinfo: {kind.name} is no integer", line=here())
+        raise DTypeError(f"iinfo: {kind.name} is no integer")
     return IntegerInfo(8 * kind.itemsize, int(kind.max), int(kind.min), kind)
 
 

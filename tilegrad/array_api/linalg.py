@@ -17,7 +17,7 @@ from tilegrad.base.dtype import DType, dtypes
 from tilegrad.base.errors import ShapeError
 from tilegrad.tensor import Tensor
 from tilegrad.tensor.handle.broadcasting import broadcast_shape
-from tilegrad.tensor.handle.size_arguments import as_axes, here
+from tilegrad.tensor.handle.size_arguments import as_axes
 
 __all__ = [
     "cholesky", "cross", "det", "diagonal", "eigh", "eigvalsh", "inv", "matmul", "matrix_norm",
@@ -79,7 +79,7 @@ def cross(x1: Array, x2: Array, /, *, axis: int = -1) -> Array:
     a, b = as_operands("cross", as_array("cross", x1), as_array("cross", x2))
     least = min(a.ndim, b.ndim)
     if not -least <= axis < least or a.shape[axis] != 3 or b.shape[axis] != 3:
-        raise ShapeError(f"cross: axis {axis} of both must have size 3", line=here())
+        raise ShapeError(f"cross: axis {axis} of both must have size 3")
     shape = broadcast_shape("cross", [a.uop, b.uop])
     return Array(a.broadcast_to(shape).cross(b.broadcast_to(shape), axis))
 
@@ -111,7 +111,7 @@ def diagonal(x: Array, /, *, offset: int = 0) -> Array:
 def _matrices(name: str, x: Any) -> Tensor:
     tensor = as_array(name, x).tensor
     if tensor.ndim < 2:
-        raise ShapeError(f"{name}: {tensor.ndim} axes, and a matrix has two", line=here())
+        raise ShapeError(f"{name}: {tensor.ndim} axes, and a matrix has two")
     return tensor
 
 
@@ -204,7 +204,7 @@ def outer(x1: Array, x2: Array, /) -> Array:
     """
     a, b = as_operands("outer", as_array("outer", x1), as_array("outer", x2))
     if a.ndim != 1 or b.ndim != 1:
-        raise ShapeError(f"outer: two vectors are needed, not {a.shape} and {b.shape}", line=here())
+        raise ShapeError(f"outer: two vectors are needed, not {a.shape} and {b.shape}")
     return Array(a.unsqueeze(1) * b.unsqueeze(0))
 
 

@@ -9,7 +9,7 @@ from tilegrad.array_api.array import Array, as_array
 from tilegrad.array_api.data_types import meeting
 from tilegrad.base.errors import ShapeError
 from tilegrad.tensor import Tensor
-from tilegrad.tensor.handle.size_arguments import as_axis, here
+from tilegrad.tensor.handle.size_arguments import as_axis
 
 __all__ = [
     "concat", "expand_dims", "flip", "moveaxis", "permute_dims", "repeat", "reshape", "roll",
@@ -20,7 +20,7 @@ __all__ = [
 def _as_one_dtype(name: str, arrays: Sequence[Any]) -> list[Tensor]:
     tensors = [as_array(name, each).tensor for each in arrays]
     if not tensors:
-        raise ShapeError(f"{name}: at least one array is needed", line=here())
+        raise ShapeError(f"{name}: at least one array is needed")
     dtype = tensors[0].dtype
     for tensor in tensors[1:]:
         dtype = meeting(name, dtype, tensor.dtype)
@@ -57,9 +57,7 @@ def stack(arrays: Any, /, *, axis: int = 0) -> Array:
     at_axis = as_axis("stack", axis, tensors[0].ndim + 1)
     for tensor in tensors:
         if tensor.shape != tensors[0].shape:
-            raise ShapeError(
-                f"stack: shapes differ: {tensors[0].shape} and {tensor.shape}", line=here()
-            )
+            raise ShapeError(f"stack: shapes differ: {tensors[0].shape} and {tensor.shape}")
     return concat([Array(tensor.unsqueeze(at_axis)) for tensor in tensors], axis=at_axis)
 
 
@@ -103,7 +101,7 @@ def squeeze(x: Array, /, axis: Any) -> Array:
     for gone_axis in gone:
         if tensor._sizes[gone_axis] != 1:
             raise ShapeError(
-                f"squeeze: axis {gone_axis} has size {tensor._sizes[gone_axis]}, not 1", line=here()
+                f"squeeze: axis {gone_axis} has size {tensor._sizes[gone_axis]}, not 1"
             )
     return Array(tensor.reshape([s for at, s in enumerate(tensor._sizes) if at not in gone]))
 

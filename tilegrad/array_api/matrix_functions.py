@@ -8,7 +8,6 @@ from typing import Any
 from tilegrad.array_api.array import Array, as_array
 from tilegrad.array_api.data_types import as_operands
 from tilegrad.base.errors import IndexBoundsError, ShapeError
-from tilegrad.tensor.handle.size_arguments import here
 
 __all__ = ["matmul", "matrix_transpose", "tensordot", "vecdot"]
 
@@ -66,10 +65,9 @@ def vecdot(x1: Array, x2: Array, /, *, axis: int = -1) -> Array:
     a, b = _pair("vecdot", x1, x2)
     least = min(a.ndim, b.ndim)
     if not -least <= axis < least or (axis >= 0 and a.ndim != b.ndim):
-        raise IndexBoundsError(f"vecdot: both arrays need axis {axis}, from the end", line=here())
+        raise IndexBoundsError(f"vecdot: both arrays need axis {axis}, from the end")
     if a.shape[axis] != b.shape[axis]:
         raise ShapeError(
-            f"vecdot: sizes along axis {axis} differ: {a.shape[axis]} and {b.shape[axis]}",
-            line=here(),
+            f"vecdot: sizes along axis {axis} differ: {a.shape[axis]} and {b.shape[axis]}"
         )
     return Array((a * b).sum(axis).cast(a.dtype))

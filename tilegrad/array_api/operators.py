@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Any, Self
 
 from tilegrad.base.errors import DTypeError, ShapeError
-from tilegrad.tensor.handle.size_arguments import here, show_shape
+from tilegrad.tensor.handle.size_arguments import show_shape
 
 __all__ = ["Operators", "is_number"]
 
@@ -77,14 +77,12 @@ class Operators:
             raise ShapeError(
                 f"{name}: in place, the result has the array's shape: {show_shape(new.shape)} and "
                 f"{show_shape(old.shape)}",
-                line=here(),
                 remedy="write x = x + y",
             )
         if old.dtype is not new.dtype:
             raise DTypeError(
                 f"{name}: in place, the result has the array's dtype: {new.dtype.name} and "
                 f"{old.dtype.name}",
-                line=here(),
                 remedy="cast the other operand with astype, or write x = x + y",
             )
         self.tensor = new

@@ -17,7 +17,7 @@ from tilegrad.base.dtype_promotion import sum_dtype
 from tilegrad.base.errors import ShapeError
 from tilegrad.tensor import Tensor
 from tilegrad.tensor.handle.core import as_dtype
-from tilegrad.tensor.handle.size_arguments import as_axes, as_axis, here
+from tilegrad.tensor.handle.size_arguments import as_axes, as_axis
 
 __all__ = [
     "all", "any", "cumulative_prod", "cumulative_sum", "diff", "max", "mean", "min", "prod",
@@ -166,7 +166,7 @@ def _running(name: str, x: Any, axis: int | None, dtype: DType | None) -> tuple[
     """The operand of a running sum, in the dtype of its result, and its axis."""
     tensor = as_array(name, x).tensor
     if axis is None and tensor.ndim != 1:
-        raise ShapeError(f"{name}: an array of {tensor.ndim} axes needs axis=", line=here())
+        raise ShapeError(f"{name}: an array of {tensor.ndim} axes needs axis=")
     kind = _of_sum(tensor.dtype) if dtype is None else as_dtype(dtype)
     return tensor.cast(kind), as_axis(name, axis or 0, tensor.ndim)
 

@@ -11,7 +11,7 @@ from tilegrad.base.dtype import dtypes
 from tilegrad.base.errors import ShapeError
 from tilegrad.tensor import Tensor
 from tilegrad.tensor.handle.broadcasting import broadcast_shape
-from tilegrad.tensor.handle.size_arguments import as_axis, here
+from tilegrad.tensor.handle.size_arguments import as_axis
 
 __all__ = [
     "argmax", "argmin", "argsort", "count_nonzero", "nonzero", "searchsorted", "sort", "take",
@@ -61,7 +61,7 @@ def nonzero(x: Array, /) -> tuple[Array, ...]:
     """
     tensor = as_array("nonzero", x).tensor
     if not tensor.ndim:
-        raise ShapeError("nonzero: an array without axes has no positions", line=here())
+        raise ShapeError("nonzero: an array without axes has no positions")
     indices = tensor.nonzero()
     return tuple([Array(indices[:, axis]) for axis in range(tensor.ndim)])
 
@@ -108,7 +108,7 @@ def take(x: Array, indices: Array, /, *, axis: int | None = None) -> Array:
     """
     tensor = as_array("take", x).tensor
     if axis is None and tensor.ndim != 1:
-        raise ShapeError(f"take: an array of {tensor.ndim} axes needs axis=", line=here())
+        raise ShapeError(f"take: an array of {tensor.ndim} axes needs axis=")
     dim = as_axis("take", axis or 0, tensor.ndim)
     return Array(tensor[(*(slice(None),) * dim, as_array("take", indices).tensor)])
 
@@ -123,9 +123,7 @@ def take_along_axis(x: Array, indices: Array, /, *, axis: int = -1) -> Array:
     tensor = as_array("take_along_axis", x).tensor
     index = as_array("take_along_axis", indices).tensor
     if tensor.ndim != index.ndim:
-        raise ShapeError(
-            f"take_along_axis: {index.ndim} axes of indices for {tensor.ndim}", line=here()
-        )
+        raise ShapeError(f"take_along_axis: {index.ndim} axes of indices for {tensor.ndim}")
     dim = as_axis("take_along_axis", axis, tensor.ndim)
     rows = [1 if at == dim else size for at, size in enumerate(tensor._sizes)]
     theirs = [1 if at == dim else size for at, size in enumerate(index._sizes)]

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from types import ModuleType
 from typing import Any, NoReturn
 
-__all__ = ["absent", "as_asked", "nearest", "refusing", "says_what_to_call"]
+__all__ = ["absent", "as_asked", "nearest", "refuse_others", "says_what_to_call"]
 
 _IMPORT_FROM = opcode.opmap["IMPORT_FROM"]
 
@@ -79,6 +79,11 @@ def refusing(module: str) -> Callable[[str], Any]:
         raise as_asked(absent(f"module {module!r}", name, known))
 
     return refuse
+
+
+def refuse_others(module: str) -> None:
+    """Let `module` refuse the names that it lacks. Type checkers see no `__getattr__` there."""
+    vars(sys.modules[module])["__getattr__"] = refusing(module)
 
 
 class _Package(ModuleType):

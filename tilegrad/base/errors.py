@@ -4,14 +4,16 @@ A user's error names the op, both values, the user's own lines and the remedy; a
 names the pass and how to reproduce it. Each class also derives from the built-in one that Python
 users expect to catch, and all of them from RuntimeError, PyTorch's class for most errors.
 
-The line, where the raising code does not give one, and the name of the call there, where the
-headline speaks of another op (`mse_loss` subtracts), are found here: no error can forget them.
+The user's line, and the name of the call there, where the headline speaks of another op
+(`mse_loss` subtracts), are found here: no error can forget them, and code that raises gives no
+line, unless the fault is on another one.
 """
 
 from __future__ import annotations
 
 import re
 import sys
+from collections.abc import Collection
 
 from tilegrad.base.origin import Entry, called_from, method_names, user_lines
 
@@ -21,7 +23,7 @@ __all__ = [
     "KindError", "MissingDTypeError", "MissingError", "NotANumberError", "NotBoundError",
     "OptError", "OptionError", "OutOfMemoryError", "ShapeError", "SizeKindError", "StepError",
     "TilegradError", "TransformError", "UnsupportedDTypeError", "UnsupportedError", "article",
-    "located", "type_name",
+    "check_choice", "located", "type_name",
 ]  # fmt: skip
 
 
@@ -155,6 +157,23 @@ class InternalError(TilegradError, AssertionError):
     names_line = False
 
 
+def check_choice(
+    name: str,
+    option: str,
+    given: object,
+    allowed: Collection[object],
+    error: type[TilegradError] = ConfigError,
+) -> None:
+    """Raise `error` unless `given` is a value that the `option` of the call `name` may have.
+
+    >>> from tilegrad.base.errors import check_choice
+    >>> check_choice("gelu", "approximate", "tanh", ("none", "tanh"))
+    """
+    if given not in allowed:
+        shown = ", ".join(map(repr, allowed))
+        raise error(f"{name}: unknown {option} {given!r}", allowed=shown)
+
+
 def article(name: str) -> str:
     """`name`, of a type or dtype, behind the article that it is spoken with.
 
@@ -193,7 +212,7 @@ def located(error: TilegradError, origin: tuple[Entry, ...]) -> TilegradError:
 
 def _placed(headline: str, details: dict[str, object], line: str, name: str) -> dict[str, object]:
     """`details` with the user's line, with `name` before it if `headline` has another, and with the
-    remedy last.
+    rule and the remedy last.
     """
     call: dict[str, object] = {}
     if name and "call" not in details and not _speaks_of(headline, name):
@@ -203,8 +222,8 @@ def _placed(headline: str, details: dict[str, object], line: str, name: str) -> 
         placed |= {**call, key: value} if key == "line" else {key: value}
     if "line" not in placed:
         placed |= call | ({"line": line} if line else {})
-    remedy = placed.pop("remedy", None)
-    return placed if remedy is None else placed | {"remedy": remedy}
+    advice = {key: placed.pop(key) for key in ("rule", "remedy") if key in placed}
+    return placed | advice
 
 
 def _speaks_of(headline: str, name: str) -> bool:

@@ -32,7 +32,6 @@ from tilegrad.ir.uop import UOp, toposort
 from tilegrad.runtime.buffer import Buffer
 from tilegrad.tensor.handle.aliases import Alias, hold
 from tilegrad.tensor.handle.living import Owner, owners
-from tilegrad.tensor.handle.size_arguments import here
 from tilegrad.tensor.indexing.generator import generator
 from tilegrad.tensor.storage import memory, running
 from tilegrad.tensor.tensor import Tensor
@@ -340,7 +339,6 @@ class Run:
             CaptureError(
                 f"jit: {names[0] if names else 'a read'} needs a value while {self.name} is "
                 "captured",
-                line=here(),
                 rule="a replay runs kernels only, and would not come by here",
                 remedy="return the tensor and read it outside, or compute with the tensor itself "
                 "(where, maximum, ...)",

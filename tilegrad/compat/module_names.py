@@ -30,7 +30,10 @@ _NODES = {
     **_some("UOp", "Variable"),
     **dict.fromkeys(("Ops", "PatternMatcher", "UPat", "graph_rewrite"), "tilegrad.ir"),
 }
-
+_OF_NUMBERS = (
+    "ConstType", "DTypeLike", "float_to_bf16", "float_to_fp16", "float_to_fp8", "fp8_to_float",
+    "least_upper_float", "sum_acc_dtype", "to_dtype", "truncate",
+)  # fmt: skip
 # Name -> the module that it comes from. Under "" stands a module that has all the others.
 MODULES: dict[str, dict[str, str]] = {
     "tinygrad": _TOP,
@@ -43,21 +46,7 @@ MODULES: dict[str, dict[str, str]] = {
         "DType": "tilegrad.base.dtype",
         "can_lossless_cast": "tilegrad.base.dtype",
         "least_upper_dtype": "tilegrad.base.dtype_promotion",
-        **dict.fromkeys(
-            (
-                "ConstType",
-                "DTypeLike",
-                "float_to_bf16",
-                "float_to_fp16",
-                "float_to_fp8",
-                "fp8_to_float",
-                "least_upper_float",
-                "sum_acc_dtype",
-                "to_dtype",
-                "truncate",
-            ),
-            "tilegrad.compat.numbers",
-        ),
+        **dict.fromkeys(_OF_NUMBERS, "tilegrad.compat.numbers"),
     },
     "tinygrad.helpers": {
         **_some("Context", "GlobalCounters", "dtypes", "getenv"),

@@ -15,7 +15,6 @@ from tilegrad.compat.helpers import fetch
 from tilegrad.io import tar_extract
 from tilegrad.nn import optim, state
 from tilegrad.nn.layers import Sizes
-from tilegrad.tensor.handle.size_arguments import here
 from tilegrad.tensor.tensor import Tensor
 
 __all__ = [
@@ -89,7 +88,6 @@ class _Steps:
             raise ConfigError(
                 f"{type(self).__name__}.step: Tensor.training is off",
                 remedy="put the step under `with Tensor.train():`",
-                line=here(),
             )
         above: Any = super()
         return above.step(closure)
@@ -118,7 +116,6 @@ class SGD(_Steps, optim.SGD):
             raise ConfigError(
                 "SGD: classic=True, the learning rate within the momentum, is not supported",
                 remedy="leave it out: while the learning rate stays, both are the same",
-                line=here(),
             )
         super().__init__(params, lr, momentum, weight_decay, nesterov)
 
@@ -221,7 +218,7 @@ class OptimizerGroup(_Steps):
 
     def __init__(self, *optimizers: Any):
         if not optimizers:
-            raise ConfigError("OptimizerGroup: there are no optimizers", line=here())
+            raise ConfigError("OptimizerGroup: there are no optimizers")
         self.optimizers = optimizers
         self.params = [tensor for each in optimizers for tensor in each.params]
         self.buffers = [tensor for each in optimizers for tensor in each.buffers]

@@ -4,9 +4,7 @@ A function of tensors is run once, to build its graph; what is asked for is that
 They nest in any order, and in `jit`.
 """
 
-from typing import TYPE_CHECKING
-
-from tilegrad.base.absent import refusing
+from tilegrad.base.absent import refuse_others
 from tilegrad.func.derivatives import grad, grad_and_value, jvp, vjp
 from tilegrad.func.jacobians import hessian, jacfwd, jacobian, jacrev
 from tilegrad.func.mapping import vmap
@@ -19,7 +17,4 @@ __all__ = [
     "jacobian", "jacrev", "jvp", "stack_module_state", "vjp", "vmap",
 ]  # fmt: skip
 
-
-if not TYPE_CHECKING:
-    # Last, so that the imports above do not ask it.
-    __getattr__ = refusing(__name__)
+refuse_others(__name__)  # Last, so that the imports above do not ask it.

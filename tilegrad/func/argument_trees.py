@@ -7,7 +7,6 @@ from typing import Any
 
 from tilegrad.base.errors import DataError
 from tilegrad.nn.tree import Paired
-from tilegrad.tensor.handle.size_arguments import here
 
 __all__ = ["flatten", "map_pairs", "same_tree"]
 
@@ -20,7 +19,7 @@ def flatten(tree: Any, inside: tuple[int, ...] = ()) -> tuple[list[Any], Rebuild
     """
     if isinstance(tree, (dict, tuple, list)):
         if id(tree) in inside:
-            raise DataError(f"a {type(tree).__name__} that contains itself", line=here())
+            raise DataError(f"a {type(tree).__name__} that contains itself")
         inside = (*inside, id(tree))
     if isinstance(tree, dict):
         keys = list(tree)

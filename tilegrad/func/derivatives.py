@@ -23,7 +23,7 @@ from tilegrad.grad.forward import pushforward
 from tilegrad.grad.regions import moved
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp
-from tilegrad.tensor.handle.size_arguments import here, merge, show_shape
+from tilegrad.tensor.handle.size_arguments import merge, show_shape
 from tilegrad.tensor.storage.graphs import graphs
 from tilegrad.tensor.tensor import Tensor
 
@@ -67,7 +67,6 @@ def jvp(
     if not same_tree(given, directions):
         raise ShapeError(
             f"jvp: {len(given)} primals and {len(directions)} tangents do not match",
-            line=here(),
             rule="the tangents have the structure of the primals",
         )
     leaves, rebuild = flatten(given)
@@ -128,7 +127,6 @@ def vjp(func: Function, *primals: Any, has_aux: bool = False) -> Any:
         if not same_tree(output, cotangents):
             raise ShapeError(
                 "vjp: the cotangents have another structure than the output",
-                line=here(),
                 rule="a tensor for each tensor of the output, in the same tuples, lists and dicts",
             )
         given = flatten(cotangents)[0]
@@ -196,7 +194,6 @@ def grad_and_value(func: Function, argnums: Argnums = 0, has_aux: bool = False) 
             shapes = ", ".join(show_shape(each.shape) for each in call.outputs)
             raise ShapeError(
                 f"grad: a loss is one number, the function gave {shapes}",
-                line=here(),
                 remedy="sum() or mean() it, or ask for all derivatives with jacrev",
             )
         (loss,) = call.outputs
@@ -267,7 +264,6 @@ def _as_tuple(name: str, what: str, value: Any) -> tuple[Any, ...]:
     if not isinstance(value, (tuple, list)):
         raise DTypeError(
             f"{name}: the {what} are {article(type(value).__name__)}",
-            line=here(),
             rule="a tuple, one for each argument",
             remedy=f"{name}(f, (x,), (t,))",
         )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, overload
+from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, Protocol, overload
 
 from tilegrad.base.errors import ShapeError
 from tilegrad.func.transformed_calls import (
@@ -25,7 +25,7 @@ from tilegrad.grad.regions import moved
 from tilegrad.ir.movement import shaped
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp, prod
-from tilegrad.tensor.handle.size_arguments import here, show_shape
+from tilegrad.tensor.handle.size_arguments import show_shape
 from tilegrad.tensor.storage.graphs import graphs
 from tilegrad.tensor.tensor import Tensor
 
@@ -34,10 +34,12 @@ __all__ = ["hessian", "jacfwd", "jacobian", "jacrev"]
 Rest = ParamSpec("Rest")
 
 
-if TYPE_CHECKING:
+class _Transform(Protocol):
+    """The Jacobian of a tensor by one tensor is a tensor; others are what `func` makes them."""
 
     @overload
-    def jacrev(
+    def __call__(
+        self,
         func: Callable[Concatenate[Tensor, Rest], Tensor],
         argnums: Literal[0] = 0,
         *,
@@ -45,9 +47,17 @@ if TYPE_CHECKING:
     ) -> Callable[Concatenate[Tensor, Rest], Tensor]: ...
 
     @overload
-    def jacrev(func: Function, argnums: Argnums = 0, *, has_aux: bool = False) -> Function: ...
+    def __call__(
+        self, func: Function, argnums: Argnums = 0, *, has_aux: bool = False
+    ) -> Function: ...
 
 
+def _typed(transform: _Transform) -> _Transform:
+    """The function itself, of a type that knows both ways to call it."""
+    return transform
+
+
+@_typed
 def jacrev(func: Function, argnums: Argnums = 0, *, has_aux: bool = False) -> Function:
     """Function that computes the Jacobian of `func` in reverse mode: all derivatives of each number
     of its output by each number of the argument.
@@ -103,20 +113,7 @@ def jacrev(func: Function, argnums: Argnums = 0, *, has_aux: bool = False) -> Fu
     return named(jacobian_of, func)
 
 
-if TYPE_CHECKING:
-
-    @overload
-    def jacfwd(
-        func: Callable[Concatenate[Tensor, Rest], Tensor],
-        argnums: Literal[0] = 0,
-        *,
-        has_aux: Literal[False] = False,
-    ) -> Callable[Concatenate[Tensor, Rest], Tensor]: ...
-
-    @overload
-    def jacfwd(func: Function, argnums: Argnums = 0, *, has_aux: bool = False) -> Function: ...
-
-
+@_typed
 def jacfwd(func: Function, argnums: Argnums = 0, *, has_aux: bool = False) -> Function:
     """Function that computes the Jacobian of `func` in forward mode; see `jacrev`.
 
@@ -171,20 +168,7 @@ def jacfwd(func: Function, argnums: Argnums = 0, *, has_aux: bool = False) -> Fu
     return named(jacobian_of, func)
 
 
-if TYPE_CHECKING:
-
-    @overload
-    def jacobian(
-        func: Callable[Concatenate[Tensor, Rest], Tensor],
-        argnums: Literal[0] = 0,
-        *,
-        has_aux: Literal[False] = False,
-    ) -> Callable[Concatenate[Tensor, Rest], Tensor]: ...
-
-    @overload
-    def jacobian(func: Function, argnums: Argnums = 0, *, has_aux: bool = False) -> Function: ...
-
-
+@_typed
 def jacobian(func: Function, argnums: Argnums = 0, *, has_aux: bool = False) -> Function:
     """Function that computes the Jacobian of `func`: `jacrev`, which is right for every function;
     `jacfwd` is cheaper for few inputs and many outputs.
@@ -246,8 +230,7 @@ def _count(name: str, tensor: Tensor) -> int:
     if not isinstance(count, int):
         raise ShapeError(
             f"{name}: a matrix of derivatives needs sizes that are numbers, "
-            f"not {show_shape(tensor.shape)}",
-            line=here(),
+            f"not {show_shape(tensor.shape)}"
         )
     return count
 

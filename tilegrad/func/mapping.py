@@ -16,14 +16,7 @@ from tilegrad.ir.op import Ops
 from tilegrad.ir.queries import buffer_below
 from tilegrad.ir.uop import UOp, toposort
 from tilegrad.tensor.handle.core import describe
-from tilegrad.tensor.handle.size_arguments import (
-    NO_VARIABLES,
-    Variables,
-    here,
-    merge,
-    same,
-    show_shape,
-)
+from tilegrad.tensor.handle.size_arguments import NO_VARIABLES, Variables, merge, same, show_shape
 from tilegrad.tensor.handle.tracing import transforming, waits
 from tilegrad.tensor.indexing.generator import draw, draws_of
 from tilegrad.tensor.storage import memory
@@ -77,9 +70,7 @@ def vmap(
     out = out_dims if out_axes is None else out_axes
     if randomness not in _WAYS:
         raise TransformError(
-            f"vmap: randomness is {randomness!r}",
-            line=here(),
-            rule=f"one of {', '.join(map(repr, _WAYS))}",
+            f"vmap: randomness is {randomness!r}", rule=f"one of {', '.join(map(repr, _WAYS))}"
         )
 
     def mapped(*args: Any, **kwargs: Any) -> Any:
@@ -128,12 +119,11 @@ def _dims(name: str, dims: Any, value: Any) -> list[Any]:
     if found is None:
         raise ShapeError(
             f"vmap: {name} {dims!r} does not fit what is mapped",
-            line=here(),
             rule="one axis for all, or one for each, in the same tuples, lists and dicts",
         )
     for axis in found:
         if axis is not None and (isinstance(axis, bool) or not isinstance(axis, int)):
-            raise DTypeError(f"vmap: {name} holds {axis!r}, which is no axis", line=here())
+            raise DTypeError(f"vmap: {name} holds {axis!r}, which is no axis")
     return found
 
 
@@ -147,7 +137,6 @@ def _examples(leaves: Sequence[Any], dims: Sequence[Any]) -> dict[int, tuple[Ten
             raise IndexBoundsError(
                 f"vmap: argument {position} of shape {show_shape(leaf.shape)} has no axis {axis}",
                 tensor=describe(leaf.uop),
-                line=here(),
                 remedy="in_dims=None for what all examples share",
             )
         found[position] = leaf, axis % leaf.ndim
@@ -159,7 +148,6 @@ def _size(examples: dict[int, tuple[Tensor, int]]) -> Any:
     if not examples:
         raise ShapeError(
             "vmap: nothing is mapped",
-            line=here(),
             rule="at least one argument is a tensor whose in_dims is an axis",
         )
     sizes = [(position, tensor.shape[axis]) for position, (tensor, axis) in examples.items()]
@@ -171,7 +159,6 @@ def _size(examples: dict[int, tuple[Tensor, int]]) -> Any:
                 f"{show_shape((other,))[1:-2]}",
                 left=f"argument {first}  {describe(examples[first][0].uop)}",
                 right=f"argument {position}  {describe(examples[position][0].uop)}",
-                line=here(),
                 remedy="in_dims=None for what all examples share",
             )
     return size
@@ -222,7 +209,6 @@ def _check_assigned(outer: OuterValues, one: _Example) -> None:
             raise TransformError(
                 "vmap: the function assigns to its argument",
                 argument=show_shape(tensor.shape),
-                line=here(),
                 remedy="assign to a copy, x.clone(), and return it",
             )
     refused = [(changed, node) for changed, node in outer.changed() if waits(changed.uop)]
@@ -233,7 +219,6 @@ def _check_assigned(outer: OuterValues, one: _Example) -> None:
         raise TransformError(
             "vmap: the function assigns what differs between examples to a tensor from outside",
             tensor=describe(refused[0][1]),
-            line=here(),
             remedy="return the new value instead, and choose from or join those of all examples",
         )
 
@@ -242,7 +227,6 @@ def _check_draws(draws: set[UOp], randomness: str) -> None:
     if draws and randomness == "error":
         raise TransformError(
             "vmap: the function draws random numbers",
-            line=here(),
             remedy='choose randomness="different" or "same"',
         )
 
@@ -256,7 +240,6 @@ def _drawn_anew(roots: Sequence[UOp], draws: set[UOp], size: Any) -> dict[UOp, U
         if not isinstance(size, int):
             raise ShapeError(
                 f"vmap: random numbers for {show_shape((size,))[1:-2]} examples",
-                line=here(),
                 rule="a batch of fixed size",
                 remedy='randomness="same", or draw outside for the largest size',
             )
@@ -276,7 +259,6 @@ def _placed(
         raise ShapeError(
             "vmap: an output that differs between examples needs an axis for them",
             output=describe(tensor.uop),
-            line=here(),
             remedy="out_dims=0",
         )
     if node is None:
@@ -285,7 +267,6 @@ def _placed(
     whole = tensor._of(node, tensor.device, variables, tensor._requires_grad)
     if not -whole.ndim <= axis < whole.ndim:
         raise IndexBoundsError(
-            f"vmap: an output of shape {show_shape(tensor.shape)} has no place {axis} for the axis",
-            line=here(),
+            f"vmap: an output of shape {show_shape(tensor.shape)} has no place {axis} for the axis"
         )
     return whole.movedim(0, axis) if axis else whole

@@ -7,7 +7,7 @@ from typing import Any
 
 from tilegrad.base.errors import DataError, DTypeError, ShapeError
 from tilegrad.nn.state import get_state_dict
-from tilegrad.tensor.handle.size_arguments import here, same_shape, show_shape
+from tilegrad.tensor.handle.size_arguments import same_shape, show_shape
 from tilegrad.tensor.tensor import Tensor
 
 __all__ = ["functional_call", "stack_module_state"]
@@ -71,18 +71,14 @@ def _check_weights(weights: Mapping[str, Any], own: Mapping[str, Tensor]) -> Non
             raise DataError(
                 f"functional_call: the model has no tensor {name!r}",
                 names=", ".join(list(own)[:8]) + (", ..." if len(own) > 8 else ""),
-                line=here(),
             )
         if not isinstance(given, Tensor) or given.dtype is not own[name].dtype:
             kind = given.dtype.name if isinstance(given, Tensor) else type(given).__name__
-            raise DTypeError(
-                f"functional_call: {name!r} is {own[name].dtype.name}, not {kind}", line=here()
-            )
+            raise DTypeError(f"functional_call: {name!r} is {own[name].dtype.name}, not {kind}")
         if not same_shape(given.shape, own[name].shape):
             raise ShapeError(
                 f"functional_call: {name!r} has shape {show_shape(own[name].shape)}, "
                 f"not {show_shape(given.shape)}",
-                line=here(),
                 remedy="map it with vmap if it is a stack of several",
             )
 
@@ -105,14 +101,12 @@ def stack_module_state(models: Sequence[object] | Iterable[object]) -> dict[str,
     """
     states = [get_state_dict(model) for model in models]
     if not states:
-        raise DataError("stack_module_state: there is no model", line=here())
+        raise DataError("stack_module_state: there is no model")
     for state in states:
         if state.keys() != states[0].keys():
             odd = sorted(state.keys() ^ states[0].keys())
             raise DataError(
-                "stack_module_state: the models have different tensors",
-                names=", ".join(odd[:8]),
-                line=here(),
+                "stack_module_state: the models have different tensors", names=", ".join(odd[:8])
             )
     first, *rest = states
     return {name: tensor.stack(*[state[name] for state in rest]) for name, tensor in first.items()}

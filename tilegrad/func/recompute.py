@@ -10,7 +10,7 @@ from tilegrad.func.argument_trees import flatten
 from tilegrad.func.transformed_calls import OuterValues, check_function, outputs_of
 from tilegrad.grad.regions import Region, leaf, moved, register
 from tilegrad.ir.uop import UOp, toposort
-from tilegrad.tensor.handle.size_arguments import here, show_shape
+from tilegrad.tensor.handle.size_arguments import show_shape
 from tilegrad.tensor.handle.tracing import transforming
 from tilegrad.tensor.tensor import Tensor
 
@@ -77,7 +77,6 @@ def _check_unassigned(inner: list[Any], arguments: list[Any], own: dict[UOp, UOp
             raise TransformError(
                 "checkpoint: the function assigns to its argument",
                 argument=show_shape(each.shape),
-                line=here(),
                 remedy="assign to a copy, x.clone(), and return it",
             )
 

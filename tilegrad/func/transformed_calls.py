@@ -16,7 +16,7 @@ from tilegrad.func.argument_trees import flatten
 from tilegrad.grad.regions import leaf, moved
 from tilegrad.ir.uop import UOp
 from tilegrad.tensor.handle.core import Core, describe, live
-from tilegrad.tensor.handle.size_arguments import Variables, here, merge, same_shape, show_shape
+from tilegrad.tensor.handle.size_arguments import Variables, merge, same_shape, show_shape
 from tilegrad.tensor.handle.tracing import transforming
 from tilegrad.tensor.tensor import Tensor
 
@@ -40,7 +40,6 @@ def check_function(name: str, function: object) -> None:
     if not callable(function):
         raise DTypeError(
             f"{name}: {article(type(function).__name__)} is no function",
-            line=here(),
             remedy=f"give the function itself: {name}(f)",
         )
 
@@ -53,14 +52,12 @@ def check_float(name: str, tensor: object, what: str) -> Tensor:
     if not isinstance(tensor, Tensor):
         raise DTypeError(
             f"{name}: {what} is {article(type(tensor).__name__)}, not a tensor",
-            line=here(),
             remedy="make it one: Tensor(value)",
         )
     if not tensor.dtype.is_float:
         raise DTypeError(
             f"{name}: {what} is {tensor.dtype.name}, which has no derivatives",
             tensor=describe(tensor.uop),
-            line=here(),
             remedy="cast it to a float dtype, or let the function know it by another way",
         )
     return tensor
@@ -76,7 +73,6 @@ def outputs_of(name: str, value: Any) -> list[Tensor]:
         if not isinstance(output, Tensor):
             raise DTypeError(
                 f"{name}: the function gave {article(type(output).__name__)}",
-                line=here(),
                 rule="a tensor, or tuples, lists and dicts of tensors",
             )
     return leaves
@@ -139,8 +135,7 @@ class Call:
             if not isinstance(value, tuple) or len(value) != 2:
                 raise DTypeError(
                     f"{name}: with has_aux the function gives (output, aux), "
-                    f"not {article(type(value).__name__)}",
-                    line=here(),
+                    f"not {article(type(value).__name__)}"
                 )
             value, aux = value
             leaves, rebuild = flatten(aux)
@@ -150,7 +145,6 @@ class Call:
                 raise TransformError(
                     f"{name}: the function assigns to its argument",
                     argument=show_shape(tensor.shape),
-                    line=here(),
                     remedy="assign to a copy, x.clone(), and return it",
                 )
         outer.close(self.back)
@@ -186,21 +180,16 @@ def wanted(name: str, what: str, given: Any, like: Tensor) -> UOp:
     if isinstance(given, (int, float)) and not isinstance(given, bool):
         given = like.full_like(given)
     if not isinstance(given, Tensor):
-        raise DTypeError(
-            f"{name}: {what} is {article(type(given).__name__)}, not a tensor",
-            line=here(),
-        )
+        raise DTypeError(f"{name}: {what} is {article(type(given).__name__)}, not a tensor")
     if not same_shape(given.shape, like.shape):
         raise ShapeError(
             f"{name}: {what} has shape {show_shape(given.shape)}, its value "
             f"{show_shape(like.shape)}",
-            line=here(),
             rule="one number for each number of the value",
         )
     if given.dtype is not like.dtype:
         raise DTypeError(
             f"{name}: {what} is {given.dtype.name}, its value {like.dtype.name}",
-            line=here(),
             remedy=f"cast it: .cast({like.dtype!r})",
         )
     return given.uop
@@ -225,7 +214,6 @@ def chosen(
         if not -len(args) <= number < len(args):
             raise IndexBoundsError(
                 f"{name}: there is no argument {number}, {len(args)} are given",
-                line=here(),
                 rule="argnums counts the arguments that are not given by keyword",
             )
         positions.append(number % len(args))

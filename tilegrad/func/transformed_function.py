@@ -14,7 +14,7 @@ from tilegrad.ir.movement import fill
 from tilegrad.ir.uop import UOp
 from tilegrad.tensor.calls.postponed import passed
 from tilegrad.tensor.handle.core import cast_node
-from tilegrad.tensor.handle.size_arguments import here, same_shape, show_shape
+from tilegrad.tensor.handle.size_arguments import same_shape, show_shape
 from tilegrad.tensor.handle.stops import stop_at
 from tilegrad.tensor.handle.tracing import transforming
 from tilegrad.tensor.tensor import Tensor
@@ -308,7 +308,6 @@ class _Rule:
                 f"{self._name}: backward gave {len(given)} gradients for {len(self._args)} "
                 "arguments",
                 remedy="one for each argument of forward, None for what has none",
-                line=here(),
             )
         gradients: list[Any] = []
         for number, (arg, gradient) in enumerate(zip(self._args, given)):
@@ -327,7 +326,6 @@ class _Rule:
                 f"{self._name}: backward gave {article(type(gradient).__name__)} for argument "
                 f"{number}",
                 rule="a tensor, or None",
-                line=here(),
             )
         if gradient.ndim == 0 and shape:
             gradient = gradient.expand(shape)
@@ -339,7 +337,6 @@ class _Rule:
                     f"{self._name}: backward gave {show_shape(gradient.shape)} for argument "
                     f"{number} of shape {show_shape(shape)}",
                     rule="the gradient of an argument has its shape, or one that it broadcasts to",
-                    line=here(),
                 ) from None
         if gradient.dtype is dtype:
             return gradient

@@ -116,8 +116,7 @@ class _Batch(Lifted):
         limit = as_value(rows, wide)
         inside = (row < 0).logical_not() & (row < limit)
         number = shaped(self.arange().cast(wide), (self.size, *(1 for _ in index.shape[1:])))
-        found: UOp = inside.where(row + stretched(number, index.shape) * limit, -1)
-        return found
+        return inside.where(row + stretched(number, index.shape) * limit, -1)
 
     # whole tensors
 
@@ -172,8 +171,7 @@ class _Batch(Lifted):
         new = inner.run([spread(value, view, memory)])[0]
         assert new is not None
         mask = shaped(where_written(view, memory), (1, *memory.shape))
-        chosen: UOp = stretched(mask, new.shape).where(new, self.whole(memory))
-        return chosen
+        return stretched(mask, new.shape).where(new, self.whole(memory))
 
     def loop(self, node: UOp) -> UOp:
         if not isinstance(self.size, int):

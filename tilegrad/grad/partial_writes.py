@@ -29,5 +29,4 @@ def partly_written(after: UOp, old: UOp, new: UOp) -> UOp:
     """The AFTER node `after`, of the values `old` before and `new` where it writes."""
     memory, assign = after.src
     view = assign.src[0]
-    found: UOp = where_written(view, memory).where(spread(new, view, memory), old)
-    return found
+    return where_written(view, memory).where(spread(new, view, memory), old)

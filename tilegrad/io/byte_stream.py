@@ -6,7 +6,6 @@ import io
 from typing import Any
 
 from tilegrad.base.errors import DTypeError
-from tilegrad.tensor.handle.size_arguments import here
 from tilegrad.tensor.tensor import Tensor
 
 __all__ = ["TensorIO"]
@@ -32,7 +31,6 @@ class TensorIO(io.RawIOBase):
             raise DTypeError(
                 "TensorIO: one axis of uint8 is needed",
                 got=f"{tensor.shape} of {tensor.dtype.name}",
-                line=here(),
             )
         self._data = tensor.data()
         self._at = 0

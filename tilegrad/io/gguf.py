@@ -27,18 +27,8 @@ _MAX_AXES = 4
 _MAX_DEPTH = 4
 _STRING, _ARRAY = 8, 9
 _NUMBERS = {
-    0: "B",
-    1: "b",
-    2: "H",
-    3: "h",
-    4: "I",
-    5: "i",
-    6: "f",
-    7: "?",
-    10: "Q",
-    11: "q",
-    12: "d",
-}
+    0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d",
+}  # fmt: skip
 _BYTE_ORDER_MARKS = {version << 24 for version in _VERSIONS}
 
 

@@ -248,8 +248,7 @@ def _mapped(source: Source) -> tuple[str, memoryview]:
             return file, memoryview(mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ))
     except OSError as error:
         raise DataError(
-            f"read_safetensors: cannot open the file: {error.strerror or error}",
-            file=file,
+            f"read_safetensors: cannot open the file: {error.strerror or error}", file=file
         ) from error
 
 

@@ -20,7 +20,6 @@ from tilegrad.io.safetensors import (
     write_safetensors,
 )
 from tilegrad.io.shards import INDEX, read_shards, write_shards
-from tilegrad.tensor.handle.size_arguments import here
 from tilegrad.tensor.tensor import Tensor
 
 __all__ = ["safe_load", "safe_load_metadata", "safe_save"]
@@ -54,7 +53,6 @@ def safe_save(
         raise DTypeError(
             f"safe_save: cannot save {article(type(tensors).__name__)}",
             rule="a dict of names and tensors",
-            line=here(),
             remedy="pass nn.state.get_state_dict(model)",
         )
     for name, tensor in tensors.items():
@@ -62,7 +60,6 @@ def safe_save(
             raise DTypeError(
                 f"safe_save: {name!r} is {article(type(tensor).__name__)}, not a Tensor",
                 remedy="pass nn.state.get_state_dict(model)",
-                line=here(),
             )
     if tensors:
         Tensor.realize(*tensors.values())

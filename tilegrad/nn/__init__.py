@@ -5,185 +5,30 @@ and `nn.utils` are modules; ready data sets are in `tilegrad.nn.datasets`, which
 name.
 """
 
-from typing import TYPE_CHECKING
-
-from tilegrad.base.absent import refusing
+from tilegrad.base.absent import refuse_others
 from tilegrad.nn import data, distributions, functional, init, optim, schedulers, state, utils
-from tilegrad.nn.activations import (
-    SELU,
-    Hardsigmoid,
-    Hardswish,
-    LogSigmoid,
-    Mish,
-    QuickGELU,
-    ReLU,
-    ReLU6,
-    Sigmoid,
-    SiLU,
-    Softsign,
-    Tanh,
-    Tanhshrink,
-)
+from tilegrad.nn.activations import *
 from tilegrad.nn.adaptive import AdaptiveLogSoftmaxWithLoss
-from tilegrad.nn.adjustable_activations import (
-    CELU,
-    ELU,
-    GELU,
-    GLU,
-    Hardshrink,
-    Hardtanh,
-    LeakyReLU,
-    LogSoftmax,
-    PReLU,
-    RReLU,
-    Softmax,
-    Softmax2d,
-    Softmin,
-    Softplus,
-    Softshrink,
-    Threshold,
-)
+from tilegrad.nn.adjustable_activations import *
 from tilegrad.nn.attention import MultiheadAttention
 from tilegrad.nn.cells import GRUCell, LSTMCell, RNNCell
 from tilegrad.nn.columns import Fold, Unfold
-from tilegrad.nn.containers import (
-    Identity,
-    ModuleDict,
-    ModuleList,
-    ParameterDict,
-    ParameterList,
-    Sequential,
-)
-from tilegrad.nn.distance_losses import (
-    CosineEmbeddingLoss,
-    CosineSimilarity,
-    HingeEmbeddingLoss,
-    MarginRankingLoss,
-    PairwiseDistance,
-    TripletMarginLoss,
-    TripletMarginWithDistanceLoss,
-)
-from tilegrad.nn.dropout import (
-    AlphaDropout,
-    Dropout,
-    Dropout1d,
-    Dropout2d,
-    Dropout3d,
-    FeatureAlphaDropout,
-)
+from tilegrad.nn.containers import *
+from tilegrad.nn.distance_losses import *
+from tilegrad.nn.dropout import *
 from tilegrad.nn.embedding import Embedding, EmbeddingBag
 from tilegrad.nn.fractional import FractionalMaxPool2d, FractionalMaxPool3d
-from tilegrad.nn.layers import (
-    Bilinear,
-    Conv1d,
-    Conv2d,
-    Conv3d,
-    ConvTranspose1d,
-    ConvTranspose2d,
-    ConvTranspose3d,
-    Linear,
-)
-from tilegrad.nn.lazy import (
-    LazyBatchNorm1d,
-    LazyBatchNorm2d,
-    LazyBatchNorm3d,
-    LazyConv1d,
-    LazyConv2d,
-    LazyConv3d,
-    LazyConvTranspose1d,
-    LazyConvTranspose2d,
-    LazyConvTranspose3d,
-    LazyInstanceNorm1d,
-    LazyInstanceNorm2d,
-    LazyInstanceNorm3d,
-    LazyLinear,
-)
-from tilegrad.nn.losses import (
-    BCELoss,
-    BCEWithLogitsLoss,
-    CrossEntropyLoss,
-    CTCLoss,
-    GaussianNLLLoss,
-    HuberLoss,
-    KLDivLoss,
-    L1Loss,
-    MSELoss,
-    MultiLabelMarginLoss,
-    MultiLabelSoftMarginLoss,
-    MultiMarginLoss,
-    NLLLoss,
-    PoissonNLLLoss,
-    SmoothL1Loss,
-    SoftMarginLoss,
-)
+from tilegrad.nn.layers import *
+from tilegrad.nn.lazy import *
+from tilegrad.nn.losses import *
 from tilegrad.nn.module import Module, Parameter
-from tilegrad.nn.norms import (
-    BatchNorm,
-    BatchNorm1d,
-    BatchNorm2d,
-    BatchNorm3d,
-    GroupNorm,
-    InstanceNorm,
-    InstanceNorm1d,
-    InstanceNorm2d,
-    InstanceNorm3d,
-    LayerNorm,
-    LayerNorm2d,
-    LocalResponseNorm,
-    RMSNorm,
-)
-from tilegrad.nn.pooling import (
-    AdaptiveAvgPool1d,
-    AdaptiveAvgPool2d,
-    AdaptiveAvgPool3d,
-    AdaptiveMaxPool1d,
-    AdaptiveMaxPool2d,
-    AdaptiveMaxPool3d,
-    AvgPool1d,
-    AvgPool2d,
-    AvgPool3d,
-    LPPool1d,
-    LPPool2d,
-    LPPool3d,
-    MaxPool1d,
-    MaxPool2d,
-    MaxPool3d,
-    MaxUnpool1d,
-    MaxUnpool2d,
-    MaxUnpool3d,
-)
+from tilegrad.nn.norms import *
+from tilegrad.nn.pooling import *
 from tilegrad.nn.recurrent import GRU, LSTM, RNN
 from tilegrad.nn.resampling import Upsample, UpsamplingBilinear2d, UpsamplingNearest2d
-from tilegrad.nn.shapes import (
-    ChannelShuffle,
-    CircularPad1d,
-    CircularPad2d,
-    CircularPad3d,
-    ConstantPad1d,
-    ConstantPad2d,
-    ConstantPad3d,
-    Flatten,
-    PixelShuffle,
-    PixelUnshuffle,
-    ReflectionPad1d,
-    ReflectionPad2d,
-    ReflectionPad3d,
-    ReplicationPad1d,
-    ReplicationPad2d,
-    ReplicationPad3d,
-    Unflatten,
-    ZeroPad1d,
-    ZeroPad2d,
-    ZeroPad3d,
-)
+from tilegrad.nn.shapes import *
 from tilegrad.nn.summary import summary
-from tilegrad.nn.transformer import (
-    Transformer,
-    TransformerDecoder,
-    TransformerDecoderLayer,
-    TransformerEncoder,
-    TransformerEncoderLayer,
-)
+from tilegrad.nn.transformer import *
 
 __all__ = [
     "CELU", "ELU", "GELU", "GLU", "GRU", "LSTM", "RNN", "SELU", "AdaptiveAvgPool1d",
@@ -218,7 +63,4 @@ __all__ = [
     "functional", "init", "optim", "schedulers", "state", "summary", "utils",
 ]  # fmt: skip
 
-
-if not TYPE_CHECKING:
-    # Last, so that the imports above do not ask it.
-    __getattr__ = refusing(__name__)
+refuse_others(__name__)  # Last, so that the imports above do not ask it.

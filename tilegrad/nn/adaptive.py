@@ -11,7 +11,6 @@ from tilegrad.nn.layer_checks import FactoryOptions
 from tilegrad.nn.layers import Linear
 from tilegrad.nn.module import Module
 from tilegrad.tensor.handle.core import check_tensors, describe
-from tilegrad.tensor.handle.size_arguments import here
 from tilegrad.tensor.tensor import Tensor
 
 __all__ = ["AdaptiveLogSoftmaxWithLoss"]
@@ -71,7 +70,6 @@ class AdaptiveLogSoftmaxWithLoss(Module):
             raise ConfigError(
                 f"AdaptiveLogSoftmaxWithLoss: cutoffs {ends} do not fit {n_classes} classes",
                 rule=f"integers that increase, from 1 to {n_classes - 1}",
-                line=here(),
             )
         self.in_features, self.n_classes = in_features, n_classes
         self.cutoffs, self.div_value, self.head_bias = [*ends, n_classes], div_value, head_bias
@@ -97,7 +95,6 @@ class AdaptiveLogSoftmaxWithLoss(Module):
                 input=describe(input.uop),
                 target=describe(target.uop),
                 rule="(N, in_features) and (N,), or (in_features,) and ()",
-                line=here(),
             )
         head = self.head(x).log_softmax(-1)
         output = self._of_class(head, wanted, 0, self.shortlist_size)

@@ -4,11 +4,11 @@ same shape, or half of an axis for GLU.
 
 from __future__ import annotations
 
-from tilegrad.base.errors import ConfigError, OptionError, ShapeError
+from tilegrad.base.errors import ConfigError, OptionError, ShapeError, check_choice
 from tilegrad.nn.layer_checks import check_size, countable
 from tilegrad.nn.module import Module
 from tilegrad.tensor.handle.core import describe
-from tilegrad.tensor.handle.size_arguments import as_axis, here, show_shape
+from tilegrad.tensor.handle.size_arguments import as_axis, show_shape
 from tilegrad.tensor.tensor import Tensor
 
 __all__ = [
@@ -151,10 +151,7 @@ class GELU(Module):
     """
 
     def __init__(self, approximate: str = "none"):
-        if approximate not in ("none", "tanh"):
-            raise ConfigError(
-                f"GELU: unknown approximate {approximate!r}", allowed="'none', 'tanh'", line=here()
-            )
+        check_choice("GELU", "approximate", approximate, ("none", "tanh"))
         self.approximate = approximate
 
     def __call__(self, x: Tensor) -> Tensor:
@@ -186,7 +183,6 @@ class GLU(Module):
             raise ShapeError(
                 f"GLU: axis {self.dim} of {show_shape(x.shape)} has no two halves",
                 input=describe(x.uop),
-                line=here(),
             )
         value, gate = x.split(size // 2, axis)
         return value * gate.sigmoid()
@@ -210,9 +206,7 @@ class Hardtanh(Module):
 
     def __init__(self, min_val: float = -1.0, max_val: float = 1.0, inplace: bool = False):
         if not min_val < max_val:
-            raise OptionError(
-                f"Hardtanh: min_val {min_val} must be below max_val {max_val}", line=here()
-            )
+            raise OptionError(f"Hardtanh: min_val {min_val} must be below max_val {max_val}")
         self.min_val, self.max_val = min_val, max_val
 
     def __call__(self, x: Tensor) -> Tensor:
@@ -254,7 +248,7 @@ class Softshrink(Module):
 
     def __init__(self, lambd: float = 0.5):
         if lambd < 0:
-            raise ConfigError(f"Softshrink: lambd must be at least 0, not {lambd}", line=here())
+            raise ConfigError(f"Softshrink: lambd must be at least 0, not {lambd}")
         self.lambd = lambd
 
     def __call__(self, x: Tensor) -> Tensor:

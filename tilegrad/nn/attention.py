@@ -14,7 +14,6 @@ from tilegrad.nn.layers import Linear
 from tilegrad.nn.module import Module
 from tilegrad.tensor.handle.aliases import valued
 from tilegrad.tensor.handle.core import describe
-from tilegrad.tensor.handle.size_arguments import here
 from tilegrad.tensor.tensor import Tensor
 
 __all__ = ["MultiheadAttention"]
@@ -64,8 +63,7 @@ class MultiheadAttention(Module):
         positive("MultiheadAttention", embed_dim=embed_dim, num_heads=num_heads)
         if embed_dim % num_heads:
             raise DivisionError(
-                f"MultiheadAttention: {num_heads} heads do not divide embed_dim {embed_dim}",
-                line=here(),
+                f"MultiheadAttention: {num_heads} heads do not divide embed_dim {embed_dim}"
             )
         self.embed_dim, self.num_heads, self.dropout = embed_dim, num_heads, dropout
         self.head_dim = embed_dim // num_heads
@@ -140,7 +138,6 @@ class MultiheadAttention(Module):
                 f"{name}: queries, keys and values have {query.ndim}, {key.ndim} and {value.ndim} "
                 "axes; 2 or 3 each are needed",
                 query=describe(query.uop),
-                line=here(),
             )
         sizes = (self.embed_dim, self.kdim, self.vdim)
         for tensor, size in zip((query, key, value), sizes, strict=True):

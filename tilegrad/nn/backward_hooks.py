@@ -13,7 +13,6 @@ from typing import Any
 from tilegrad.base.errors import TilegradError
 from tilegrad.grad.regions import leaf
 from tilegrad.tensor.calls.postponed import passed
-from tilegrad.tensor.handle.size_arguments import here
 from tilegrad.tensor.handle.stops import stop_at
 from tilegrad.tensor.tensor import Tensor
 from tilegrad.tensor.writing.watching import HookedTensor, watch_tensor
@@ -85,7 +84,6 @@ class _Pass:
                 f"{type(self.module).__name__}: {name} gave {len(new)} gradients "
                 f"for {len(gradients)}",
                 rule="of one tensor alone a hook may replace the gradient",
-                line=here(),
             )
         gradients[:] = list(new)
 

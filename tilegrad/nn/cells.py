@@ -10,10 +10,9 @@ import math
 from collections.abc import Sequence
 from typing import ClassVar, Unpack
 
-from tilegrad.base.errors import ConfigError
+from tilegrad.base.errors import check_choice
 from tilegrad.nn.layer_checks import FactoryOptions, check_size, positive
 from tilegrad.nn.module import Module
-from tilegrad.tensor.handle.size_arguments import here
 from tilegrad.tensor.tensor import Tensor
 
 __all__ = [
@@ -174,7 +173,4 @@ class LSTMCell(_Cell):
 
 
 def check_nonlinearity(name: str, given: str) -> None:
-    if given not in ("tanh", "relu"):
-        raise ConfigError(
-            f"{name}: unknown nonlinearity {given!r}", allowed="'tanh', 'relu'", line=here()
-        )
+    check_choice(name, "nonlinearity", given, ("tanh", "relu"))

@@ -22,7 +22,6 @@ from tilegrad.nn.state import (
     safe_load_metadata,
     safe_save,
 )
-from tilegrad.tensor.handle.size_arguments import here
 from tilegrad.tensor.indexing.generator import generator
 from tilegrad.tensor.tensor import Tensor
 
@@ -58,9 +57,7 @@ def save_checkpoint(
     try:
         added = json.dumps(extra, allow_nan=True)
     except (TypeError, ValueError, RecursionError) as error:
-        raise DataError(
-            "save_checkpoint: extra is nothing that JSON holds", got=error, line=here()
-        ) from error
+        raise DataError("save_checkpoint: extra is nothing that JSON holds", got=error) from error
     names = _names(objects)
     metadata = {
         "format": _FORMAT,

@@ -9,7 +9,6 @@ from typing import Any, Self
 from tilegrad.base.errors import ConfigError, KindError, article
 from tilegrad.base.origin import as_users
 from tilegrad.nn.module import Module
-from tilegrad.tensor.handle.size_arguments import here
 from tilegrad.tensor.tensor import Tensor
 
 __all__ = ["Identity", "ModuleDict", "ModuleList", "ParameterDict", "ParameterList", "Sequential"]
@@ -77,10 +76,9 @@ class Sequential(Module):
             raise KindError(
                 f"Sequential: {article(type(module).__name__)} cannot be called, at {name!r}",
                 rule="layers are modules, or functions of a tensor",
-                line=here(),
             )
         if hasattr(type(self), name) or name.startswith("_") or "." in name:
-            raise ConfigError(f"Sequential: a layer cannot be called {name!r}", line=here())
+            raise ConfigError(f"Sequential: a layer cannot be called {name!r}")
         self._put(name, module)
 
     def _put(self, name: str, module: Any) -> None:
@@ -134,8 +132,7 @@ class Sequential(Module):
         name = list(self._layers())[index]
         if not callable(layer):
             raise KindError(
-                f"Sequential: {article(type(layer).__name__)} cannot be called, at {name!r}",
-                line=here(),
+                f"Sequential: {article(type(layer).__name__)} cannot be called, at {name!r}"
             )
         self._put(name, layer)
 

@@ -118,11 +118,9 @@ def digits() -> Dataset:
 
 # Images and labels for training, then for the test.
 _FILES = (
-    "train-images-idx3-ubyte.gz",
-    "train-labels-idx1-ubyte.gz",
-    "t10k-images-idx3-ubyte.gz",
+    "train-images-idx3-ubyte.gz", "train-labels-idx1-ubyte.gz", "t10k-images-idx3-ubyte.gz",
     "t10k-labels-idx1-ubyte.gz",
-)
+)  # fmt: skip
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,7 @@ from dataclasses import dataclass, field
 
 from tilegrad.base.errors import ConfigError
 from tilegrad.nn import functional
-from tilegrad.nn.losses import Loss
-from tilegrad.tensor.handle.size_arguments import here
+from tilegrad.nn.module import Module
 from tilegrad.tensor.tensor import Tensor
 
 __all__ = [
@@ -18,7 +17,7 @@ __all__ = [
 
 
 @dataclass(eq=False, repr=False)
-class MarginRankingLoss(Loss):
+class MarginRankingLoss(Module):
     """Ranking loss: max(0, margin - target * (input1 - input2)); the first should be above the
     second where the target is 1, below it where it is -1. It is `functional.margin_ranking_loss` as
     a module.
@@ -44,7 +43,7 @@ class MarginRankingLoss(Loss):
 
 
 @dataclass(eq=False, repr=False)
-class HingeEmbeddingLoss(Loss):
+class HingeEmbeddingLoss(Module):
     """Hinge loss of distances: themselves where the target is 1, max(0, margin - input) where it is
     -1. It is `functional.hinge_embedding_loss` as a module.
 
@@ -69,7 +68,7 @@ class HingeEmbeddingLoss(Loss):
 
 
 @dataclass(eq=False, repr=False)
-class CosineEmbeddingLoss(Loss):
+class CosineEmbeddingLoss(Module):
     """Cosine loss of pairs of vectors: 1 - cos where the target is 1, max(0, cos - margin) where it
     is -1. It is `functional.cosine_embedding_loss` as a module.
 
@@ -94,7 +93,7 @@ class CosineEmbeddingLoss(Loss):
 
 
 @dataclass(eq=False, repr=False)
-class TripletMarginLoss(Loss):
+class TripletMarginLoss(Module):
     """Triplet loss: max(0, d(anchor, positive) - d(anchor, negative) + margin), d(a, b) the p-norm
     of a - b + eps along the last axis (Balntas et al. 2016). It is `functional.triplet_margin_loss`
     as a module.
@@ -124,9 +123,7 @@ class TripletMarginLoss(Loss):
 
     def __post_init__(self) -> None:
         if self.margin <= 0:
-            raise ConfigError(
-                f"TripletMarginLoss: margin must be above 0, not {self.margin}", line=here()
-            )
+            raise ConfigError(f"TripletMarginLoss: margin must be above 0, not {self.margin}")
 
     def __call__(self, anchor: Tensor, positive: Tensor, negative: Tensor) -> Tensor:
         return functional.triplet_margin_loss(
@@ -135,7 +132,7 @@ class TripletMarginLoss(Loss):
 
 
 @dataclass(eq=False, repr=False)
-class TripletMarginWithDistanceLoss(Loss):
+class TripletMarginWithDistanceLoss(Module):
     """`triplet_margin_loss` by a distance of one's own:
     `functional.triplet_margin_with_distance_loss` as a module.
 
@@ -172,7 +169,7 @@ class TripletMarginWithDistanceLoss(Loss):
 
 
 @dataclass(eq=False, repr=False)
-class CosineSimilarity(Loss):
+class CosineSimilarity(Module):
     """Cosine of the angle between vectors: x1 * x2 summed along an axis, divided by the product of
     the lengths. It is `functional.cosine_similarity` as a module.
 
@@ -198,7 +195,7 @@ class CosineSimilarity(Loss):
 
 
 @dataclass(eq=False, repr=False)
-class PairwiseDistance(Loss):
+class PairwiseDistance(Module):
     """Distance of vectors: the p-norm of x1 - x2 + eps along the last axis. It is
     `functional.pairwise_distance` as a module.
 

@@ -9,7 +9,6 @@ from tilegrad.base.errors import ConfigError
 from tilegrad.nn import functional
 from tilegrad.nn.module import Module
 from tilegrad.tensor.handle.core import check_tensors
-from tilegrad.tensor.handle.size_arguments import here
 from tilegrad.tensor.tensor import Tensor
 
 __all__ = [
@@ -37,9 +36,7 @@ class Dropout(Module):
 
     def __init__(self, p: float = 0.5, inplace: bool = False):
         if not 0 <= p <= 1:
-            raise ConfigError(
-                f"{type(self).__name__}: p must be between 0 and 1, not {p!r}", line=here()
-            )
+            raise ConfigError(f"{type(self).__name__}: p must be between 0 and 1, not {p!r}")
         self.p = p
 
     def __call__(self, x: Tensor) -> Tensor:

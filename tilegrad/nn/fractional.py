@@ -7,7 +7,6 @@ from typing import Any, ClassVar
 from tilegrad.base.errors import ConfigError
 from tilegrad.nn import functional
 from tilegrad.nn.module import Module
-from tilegrad.tensor.handle.size_arguments import here
 from tilegrad.tensor.tensor import Tensor
 
 __all__ = ["FractionalMaxPool2d", "FractionalMaxPool3d"]
@@ -49,13 +48,12 @@ class FractionalMaxPool2d(Module):
         name = type(self).__name__
         if (output_size is None) == (output_ratio is None):
             count = "neither" if output_size is None else "both"
-            raise ConfigError(f"{name}: {count} of output_size and output_ratio given", line=here())
+            raise ConfigError(f"{name}: {count} of output_size and output_ratio given")
         if output_ratio is not None:
             ratios = output_ratio if isinstance(output_ratio, (tuple, list)) else (output_ratio,)
             if not all(0 < ratio < 1 for ratio in ratios):
                 raise ConfigError(
-                    f"{name}: output_ratio must be between 0 and 1, not {output_ratio}",
-                    line=here(),
+                    f"{name}: output_ratio must be between 0 and 1, not {output_ratio}"
                 )
         self.kernel_size, self.output_size = kernel_size, output_size
         self.output_ratio, self.return_indices = output_ratio, return_indices

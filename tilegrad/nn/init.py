@@ -9,12 +9,11 @@ fan_in is the number of inputs of one output, size(1) times the kernel; fan_out 
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
 
-from tilegrad.base.absent import refusing
-from tilegrad.base.errors import ConfigError, ShapeError, UnsupportedDTypeError
+from tilegrad.base.absent import refuse_others
+from tilegrad.base.errors import ShapeError, UnsupportedDTypeError, check_choice
 from tilegrad.tensor.handle.core import check_tensors
-from tilegrad.tensor.handle.size_arguments import here, show_shape
+from tilegrad.tensor.handle.size_arguments import show_shape
 from tilegrad.tensor.tensor import Tensor
 
 __all__ = [
@@ -45,12 +44,7 @@ def calculate_gain(nonlinearity: str, param: float | None = None) -> float:
     linear = ["linear", "sigmoid"]
     linear += [f"conv{t}{n}d" for t in ("", "_transpose") for n in (1, 2, 3)]
     gains = {**dict.fromkeys(linear, 1.0), "tanh": 5 / 3, "relu": math.sqrt(2), "selu": 0.75}
-    if nonlinearity not in gains:
-        raise ConfigError(
-            f"calculate_gain: unknown nonlinearity {nonlinearity!r}",
-            allowed=", ".join([*gains, "leaky_relu"]),
-            line=here(),
-        )
+    check_choice("calculate_gain", "nonlinearity", nonlinearity, (*gains, "leaky_relu"))
     return gains[nonlinearity]
 
 
@@ -61,9 +55,7 @@ def _write(tensor: Tensor, value: Tensor) -> Tensor:
 def _check_floats(name: str, tensor: Tensor) -> None:
     """Refuse to round random numbers to integers."""
     if not tensor.dtype.is_float:
-        raise UnsupportedDTypeError(
-            f"{name}: a float dtype is needed, not {tensor.dtype.name}", line=here()
-        )
+        raise UnsupportedDTypeError(f"{name}: a float dtype is needed, not {tensor.dtype.name}")
 
 
 def uniform_(tensor: Tensor, a: float = 0.0, b: float = 1.0) -> Tensor:
@@ -197,7 +189,7 @@ def eye_(tensor: Tensor) -> Tensor:
     [[1.0, 0.0], [0.0, 1.0]]
     """
     if tensor.ndim != 2:
-        raise ShapeError(f"eye_: {show_shape(tensor.shape)} is no matrix", line=here())
+        raise ShapeError(f"eye_: {show_shape(tensor.shape)} is no matrix")
     rows, columns = tensor._sizes
     return _write(tensor, Tensor.eye(rows, columns, device=tensor.device))
 
@@ -219,8 +211,7 @@ def dirac_(tensor: Tensor, groups: int = 1) -> Tensor:
     """
     if tensor.ndim not in (3, 4, 5) or tensor._sizes[0] % groups:
         raise ShapeError(
-            f"dirac_: {show_shape(tensor.shape)} is no weight of a convolution in {groups} groups",
-            line=here(),
+            f"dirac_: {show_shape(tensor.shape)} is no weight of a convolution in {groups} groups"
         )
     outputs, inputs, *kernel = tensor._sizes
     channels = Tensor.arange(outputs, device=tensor.device) % (outputs // groups)
@@ -235,7 +226,7 @@ def dirac_(tensor: Tensor, groups: int = 1) -> Tensor:
 def _fans(name: str, tensor: Tensor) -> tuple[int, int]:
     check_tensors(name, tensor)
     if tensor.ndim < 2:
-        raise ShapeError(f"{name}: {show_shape(tensor.shape)} has no inputs", line=here())
+        raise ShapeError(f"{name}: {show_shape(tensor.shape)} has no inputs")
     outputs, inputs, *kernel = tensor._sizes
     return inputs * math.prod(kernel), outputs * math.prod(kernel)
 
@@ -278,8 +269,7 @@ def xavier_normal_(tensor: Tensor, gain: float = 1.0) -> Tensor:
 
 
 def _kaiming(name: str, tensor: Tensor, a: float, mode: str, nonlinearity: str) -> float:
-    if mode not in ("fan_in", "fan_out"):
-        raise ConfigError(f"{name}: unknown mode {mode!r}", allowed="fan_in, fan_out", line=here())
+    check_choice(name, "mode", mode, ("fan_in", "fan_out"))
     fan = _fans(name, tensor)[mode == "fan_out"]
     gain = calculate_gain(nonlinearity, a)
     return gain / math.sqrt(fan) if fan else 0.0
@@ -350,7 +340,7 @@ def orthogonal_(tensor: Tensor, gain: float = 1.0) -> Tensor:
     import numpy as np
 
     if tensor.ndim < 2:
-        raise ShapeError(f"orthogonal_: {show_shape(tensor.shape)} is no matrix", line=here())
+        raise ShapeError(f"orthogonal_: {show_shape(tensor.shape)} is no matrix")
     _check_floats("orthogonal_", tensor)
     rows = tensor._sizes[0]
     columns = math.prod(tensor._sizes[1:])
@@ -361,6 +351,4 @@ def orthogonal_(tensor: Tensor, gain: float = 1.0) -> Tensor:
     return _write(tensor, Tensor(np.ascontiguousarray(made * np.float32(gain))))
 
 
-if not TYPE_CHECKING:
-    # Last, so that the imports above do not ask it.
-    __getattr__ = refusing(__name__)
+refuse_others(__name__)  # Last, so that the imports above do not ask it.

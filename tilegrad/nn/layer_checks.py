@@ -7,7 +7,7 @@ from typing import Any, TypedDict
 from tilegrad.base.dtype import DType
 from tilegrad.base.errors import ShapeError, SizeKindError
 from tilegrad.tensor.handle.core import check_tensors, describe
-from tilegrad.tensor.handle.size_arguments import here, same, show_shape
+from tilegrad.tensor.handle.size_arguments import same, show_shape
 from tilegrad.tensor.tensor import Tensor
 
 __all__ = ["FactoryOptions", "check_size", "countable", "positive", "tuple_of"]
@@ -34,7 +34,6 @@ def check_size(
             f"the layer was made for {size}",
             input=describe(x.uop),
             rule=f"axis {axis} of {show_shape(x.shape)} must be {size}",
-            line=here(),
         )
 
 
@@ -53,7 +52,7 @@ def _check_least(layer: str, least: int, rule: str, sizes: dict[str, Any]) -> No
         is_whole = isinstance(size, int) and not isinstance(size, bool)
         if not is_whole or size < least:
             raise (ShapeError if is_whole else SizeKindError)(
-                f"{layer}: {name} must be {rule}, not {size!r}", line=here()
+                f"{layer}: {name} must be {rule}, not {size!r}"
             )
 
 
@@ -66,6 +65,5 @@ def tuple_of(layer: str, name: str, value: Any, count: int, least: int = 0) -> t
         raise (ShapeError if is_whole else SizeKindError)(
             f"{layer}: {name} {value!r} does not fit",
             rule=f"an integer of at least {least}, or one for each of {count} axes",
-            line=here(),
         )
     return found

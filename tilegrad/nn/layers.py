@@ -14,13 +14,12 @@ from __future__ import annotations
 import math
 from typing import ClassVar, Unpack
 
-from tilegrad.base.errors import ConfigError, ShapeError
+from tilegrad.base.errors import ConfigError, ShapeError, check_choice
 from tilegrad.nn import functional
 from tilegrad.nn.functional.convolution import sides
 from tilegrad.nn.layer_checks import FactoryOptions, check_size, countable, positive, tuple_of
 from tilegrad.nn.module import Module
 from tilegrad.tensor.handle.core import describe
-from tilegrad.tensor.handle.size_arguments import here
 from tilegrad.tensor.tensor import Tensor
 
 __all__ = [
@@ -177,12 +176,7 @@ class Conv2d(Module):
         self.stride = tuple_of(name, "stride", stride, axes, least=1)
         self.dilation = tuple_of(name, "dilation", dilation, axes, least=1)
         self.padding = sides(name, padding, self.kernel_size, self.stride, self.dilation)
-        if padding_mode not in _MODES:
-            raise ConfigError(
-                f"{name}: unknown padding_mode {padding_mode!r}",
-                allowed=", ".join(map(repr, _MODES)),
-                line=here(),
-            )
+        check_choice(name, "padding_mode", padding_mode, _MODES)
         self.padding_mode = padding_mode
         fan_in = in_channels // groups * math.prod(self.kernel_size)
         self.weight = _weight(out_channels, in_channels // groups, *self.kernel_size, fan_in=fan_in)
@@ -310,9 +304,7 @@ class ConvTranspose2d(Module):
         self.padding = tuple_of(name, "padding", padding, axes)
         self.output_padding = tuple_of(name, "output_padding", output_padding, axes)
         if padding_mode != "zeros":
-            raise ConfigError(
-                f"{name}: unknown padding_mode {padding_mode!r}", allowed="'zeros'", line=here()
-            )
+            raise ConfigError(f"{name}: unknown padding_mode {padding_mode!r}", allowed="'zeros'")
         # PyTorch takes the second axis of any weight for the inputs of one output.
         fan_in = out_channels // groups * math.prod(self.kernel_size)
         self.weight = _weight(in_channels, out_channels // groups, *self.kernel_size, fan_in=fan_in)
@@ -397,8 +389,7 @@ def check_channels(layer: str, in_channels: int, out_channels: int, groups: int)
     positive(layer, in_channels=in_channels, out_channels=out_channels, groups=groups)
     if in_channels % groups or out_channels % groups:
         raise ShapeError(
-            f"{layer}: {groups} groups do not divide {in_channels} channels into {out_channels}",
-            line=here(),
+            f"{layer}: {groups} groups do not divide {in_channels} channels into {out_channels}"
         )
 
 
@@ -409,5 +400,4 @@ def check_rank(layer: str, x: Tensor, axes: int) -> None:
             f"{layer}: the input has {x.ndim} axes, the layer was made for {axes + 2}",
             input=describe(x.uop),
             rule=f"(N, channels) and {axes} more",
-            line=here(),
         )

@@ -6,25 +6,25 @@ from dataclasses import dataclass, field
 
 from tilegrad.nn import functional
 from tilegrad.nn.functional.ctc import Lengths
-from tilegrad.nn.functional.losses import IGNORED
+from tilegrad.nn.functional.loss_checks import IGNORED
 from tilegrad.nn.module import Module
 from tilegrad.tensor.tensor import Tensor
 
 __all__ = [
     "BCELoss", "BCEWithLogitsLoss", "CTCLoss", "CrossEntropyLoss", "GaussianNLLLoss", "HuberLoss",
-    "KLDivLoss", "L1Loss", "Loss", "MSELoss", "MultiLabelMarginLoss", "MultiLabelSoftMarginLoss",
+    "KLDivLoss", "L1Loss", "MSELoss", "MultiLabelMarginLoss", "MultiLabelSoftMarginLoss",
     "MultiMarginLoss", "NLLLoss", "PoissonNLLLoss", "SmoothL1Loss", "SoftMarginLoss",
 ]  # fmt: skip
 
 
-class Loss(Module):
+class _Loss(Module):
     """A loss trains nothing: the weights of its classes are state."""
 
     buffer_names = ("weight", "pos_weight")
 
 
 @dataclass(eq=False, repr=False)
-class CrossEntropyLoss(Loss):
+class CrossEntropyLoss(_Loss):
     """Cross-entropy of softmax(input) over axis 1: `functional.cross_entropy` as a module.
 
     Args:
@@ -57,7 +57,7 @@ class CrossEntropyLoss(Loss):
 
 
 @dataclass(eq=False, repr=False)
-class NLLLoss(Loss):
+class NLLLoss(_Loss):
     """Negated log-probability of each target class: `functional.nll_loss` as a module.
 
     Args:
@@ -83,7 +83,7 @@ class NLLLoss(Loss):
 
 
 @dataclass(eq=False, repr=False)
-class MSELoss(Loss):
+class MSELoss(_Loss):
     """Squared difference: (input - target)^2. It is `functional.mse_loss` as a module.
 
     Args:
@@ -105,7 +105,7 @@ class MSELoss(Loss):
 
 
 @dataclass(eq=False, repr=False)
-class L1Loss(Loss):
+class L1Loss(_Loss):
     """Magnitude of the difference: |input - target|. It is `functional.l1_loss` as a module.
 
     Args:
@@ -127,7 +127,7 @@ class L1Loss(Loss):
 
 
 @dataclass(eq=False, repr=False)
-class SmoothL1Loss(Loss):
+class SmoothL1Loss(_Loss):
     """Smooth magnitude of the difference: `huber_loss` divided by `beta`; the magnitude itself
     where that is 0 (Girshick 2015, arXiv:1504.08083). It is `functional.smooth_l1_loss` as a
     module.
@@ -153,7 +153,7 @@ class SmoothL1Loss(Loss):
 
 
 @dataclass(eq=False, repr=False)
-class HuberLoss(Loss):
+class HuberLoss(_Loss):
     """Huber loss: half the squared difference d up to |d| = delta, then the line delta * (|d| -
     delta / 2) (Huber 1964). It is `functional.huber_loss` as a module.
 
@@ -178,7 +178,7 @@ class HuberLoss(Loss):
 
 
 @dataclass(eq=False, repr=False)
-class BCELoss(Loss):
+class BCELoss(_Loss):
     """Binary cross-entropy: -(t log p + (1 - t) log(1 - p)); as in PyTorch, a logarithm is at least
     -100. It is `functional.binary_cross_entropy` as a module.
 
@@ -204,7 +204,7 @@ class BCELoss(Loss):
 
 
 @dataclass(eq=False, repr=False)
-class BCEWithLogitsLoss(Loss):
+class BCEWithLogitsLoss(_Loss):
     """Binary cross-entropy of sigmoid(input), without overflow:
     `functional.binary_cross_entropy_with_logits` as a module.
 
@@ -233,7 +233,7 @@ class BCEWithLogitsLoss(Loss):
 
 
 @dataclass(eq=False, repr=False)
-class KLDivLoss(Loss):
+class KLDivLoss(_Loss):
     """Kullback-Leibler divergence of log-probabilities: target * (log target - input). It is
     `functional.kl_div` as a module.
 
@@ -260,7 +260,7 @@ class KLDivLoss(Loss):
 
 
 @dataclass(eq=False, repr=False)
-class PoissonNLLLoss(Loss):
+class PoissonNLLLoss(_Loss):
     """Negated log-probability of counts in Poisson distributions: exp(input) - target * input, or
     input - target * log(input + eps) without `log_input`. It is `functional.poisson_nll_loss` as a
     module.
@@ -293,7 +293,7 @@ class PoissonNLLLoss(Loss):
 
 
 @dataclass(eq=False, repr=False)
-class GaussianNLLLoss(Loss):
+class GaussianNLLLoss(_Loss):
     """Negated log-probability in normal distributions: (log v + (input - target)^2 / v) / 2, v the
     variance, at least `eps`, whose gradient goes on below that. It is
     `functional.gaussian_nll_loss` as a module.
@@ -322,7 +322,7 @@ class GaussianNLLLoss(Loss):
 
 
 @dataclass(eq=False, repr=False)
-class SoftMarginLoss(Loss):
+class SoftMarginLoss(_Loss):
     """Logistic loss: log(1 + exp(-target * input)), without overflow. It is
     `functional.soft_margin_loss` as a module.
 
@@ -345,7 +345,7 @@ class SoftMarginLoss(Loss):
 
 
 @dataclass(eq=False, repr=False)
-class MultiMarginLoss(Loss):
+class MultiMarginLoss(_Loss):
     """Multi-class hinge loss: the sum over the other classes i of max(0, margin - input[target] +
     input[i])^p, divided by C, times the weight of the target's class. It is
     `functional.multi_margin_loss` as a module.
@@ -377,7 +377,7 @@ class MultiMarginLoss(Loss):
 
 
 @dataclass(eq=False, repr=False)
-class MultiLabelMarginLoss(Loss):
+class MultiLabelMarginLoss(_Loss):
     """Hinge loss of several classes at once: the sum over each target class t and each class i that
     is none of them of max(0, 1 - input[t] + input[i]), divided by C. It is
     `functional.multilabel_margin_loss` as a module.
@@ -401,7 +401,7 @@ class MultiLabelMarginLoss(Loss):
 
 
 @dataclass(eq=False, repr=False)
-class MultiLabelSoftMarginLoss(Loss):
+class MultiLabelSoftMarginLoss(_Loss):
     """Mean over the classes of the binary cross-entropy of sigmoid(input):
     `functional.multilabel_soft_margin_loss` as a module.
 
@@ -427,7 +427,7 @@ class MultiLabelSoftMarginLoss(Loss):
 
 
 @dataclass(eq=False, repr=False)
-class CTCLoss(Loss):
+class CTCLoss(_Loss):
     """Connectionist temporal classification: the negated log-probability of label sequences, summed
     over all alignments (Graves et al. 2006). It is `functional.ctc_loss` as a module.
 

@@ -32,7 +32,6 @@ from tilegrad.nn.tree import Paired, children_of, is_tensor, own_holders, own_te
 from tilegrad.tensor.handle.core import as_dtype, device_of
 from tilegrad.tensor.handle.device import canonical
 from tilegrad.tensor.handle.gradient import set_gradient
-from tilegrad.tensor.handle.size_arguments import here
 from tilegrad.tensor.tensor import Tensor
 
 __all__ = ["Module", "NoForwardError", "Parameter", "arguments_of", "shown"]
@@ -121,7 +120,6 @@ class Module(Hookable):
         raise NoForwardError(
             f"{type(self).__name__}: there is no forward to call",
             remedy="define forward(self, ...), or __call__",
-            line=here(),
         )
 
     # modes
@@ -212,7 +210,6 @@ class Module(Hookable):
             raise MissingError(
                 f"{type(self).__name__}: there is no {kind} {target!r}",
                 known=", ".join(name for name, _ in children_of(self) if isinstance(name, str)),
-                line=here(),
             )
         return item
 

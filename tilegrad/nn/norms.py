@@ -9,7 +9,6 @@ from tilegrad.base.errors import ShapeError
 from tilegrad.nn import functional
 from tilegrad.nn.layer_checks import FactoryOptions, check_size, countable, positive
 from tilegrad.nn.module import Module
-from tilegrad.tensor.handle.size_arguments import here
 from tilegrad.tensor.tensor import Tensor
 from tilegrad.tensor.writing.at_once import become_memory
 
@@ -258,8 +257,7 @@ class GroupNorm(Module):
         positive(name, num_groups=num_groups, num_channels=num_channels)
         if num_channels % num_groups:
             raise ShapeError(
-                f"{name}: {num_channels} channels do not split into {num_groups} groups",
-                line=here(),
+                f"{name}: {num_channels} channels do not split into {num_groups} groups"
             )
         self.num_groups, self.num_channels, self.eps = num_groups, num_channels, eps
         self.weight = Tensor.ones(num_channels, requires_grad=True) if affine else None
@@ -371,6 +369,6 @@ def sizes_of(layer: str, sizes: int | tuple[int, ...] | list[int]) -> tuple[int,
     """Sizes given as one number or several."""
     found = tuple(sizes) if isinstance(sizes, (tuple, list)) else (sizes,)
     if not found:
-        raise ShapeError(f"{layer}: there are no axes to normalise over", line=here())
+        raise ShapeError(f"{layer}: there are no axes to normalise over")
     countable(layer, **{f"normalized_shape[{number}]": size for number, size in enumerate(found)})
     return found

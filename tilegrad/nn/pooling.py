@@ -17,7 +17,6 @@ from typing import Any, ClassVar
 from tilegrad.base.errors import ConfigError, ShapeError
 from tilegrad.nn.layer_checks import tuple_of
 from tilegrad.nn.module import Module
-from tilegrad.tensor.handle.size_arguments import here
 from tilegrad.tensor.tensor import Tensor
 
 __all__ = [
@@ -59,7 +58,7 @@ class _Pool(_Pooling):
         super().__init__(kernel_size, stride, padding)
         if any(2 * width > size for width, size in zip(self.padding, self.kernel_size)):
             text = f"padding {self.padding} is more than half of {self.kernel_size}"
-            raise ShapeError(f"{type(self).__name__}: {text}", line=here())
+            raise ShapeError(f"{type(self).__name__}: {text}")
         self.ceil_mode = ceil_mode
 
 
@@ -163,7 +162,7 @@ class AvgPool2d(_Pool):
         super().__init__(kernel_size, stride, padding, ceil_mode)
         self.count_include_pad, self.divisor_override = count_include_pad, divisor_override
         if divisor_override == 0:
-            raise ConfigError(f"{type(self).__name__}: divisor_override is 0", line=here())
+            raise ConfigError(f"{type(self).__name__}: divisor_override is 0")
 
     def __call__(self, x: Tensor) -> Tensor:
         if self.divisor_override is not None:

@@ -16,7 +16,7 @@ from tilegrad.nn.module import Module
 from tilegrad.nn.utils.rnn import PackedSequence
 from tilegrad.tensor.calls.templates import templated
 from tilegrad.tensor.handle.core import describe
-from tilegrad.tensor.handle.size_arguments import here, show_shape
+from tilegrad.tensor.handle.size_arguments import show_shape
 from tilegrad.tensor.loops import scan
 from tilegrad.tensor.tensor import Tensor
 
@@ -70,9 +70,7 @@ class RNN(Module):
         positive(name, input_size=input_size, hidden_size=hidden_size, num_layers=num_layers)
         check_nonlinearity(name, nonlinearity)
         if not 0 <= dropout <= 1:
-            raise ConfigError(
-                f"{name}: dropout must be between 0 and 1, not {dropout}", line=here()
-            )
+            raise ConfigError(f"{name}: dropout must be between 0 and 1, not {dropout}")
         self.input_size, self.hidden_size, self.num_layers = input_size, hidden_size, num_layers
         self.nonlinearity, self.batch_first = nonlinearity, batch_first
         self.dropout, self.bidirectional = dropout, bidirectional
@@ -120,9 +118,7 @@ class RNN(Module):
         name = type(self).__name__
         if x.ndim not in (2, 3):
             raise ShapeError(
-                f"{name}: the input has {x.ndim} axes, 2 or 3 are needed",
-                input=describe(x.uop),
-                line=here(),
+                f"{name}: the input has {x.ndim} axes, 2 or 3 are needed", input=describe(x.uop)
             )
         check_size(name, "features", x, -1, self.input_size)
         is_single = x.ndim == 2
@@ -189,7 +185,6 @@ class RNN(Module):
                 f"{type(self).__name__}: the state does not fit",
                 given=", ".join(show_shape(each.shape) for each in given),
                 rule=", ".join(show_shape(shape) for shape in shapes),
-                line=here(),
             )
         return given
 
@@ -363,8 +358,7 @@ class LSTM(_Gated):
         positive("LSTM", hidden_size=hidden_size)
         if not 0 <= proj_size < hidden_size:
             raise ConfigError(
-                f"LSTM: proj_size {proj_size} is not between 0 and hidden_size {hidden_size}",
-                line=here(),
+                f"LSTM: proj_size {proj_size} is not between 0 and hidden_size {hidden_size}"
             )
         self.proj_size = proj_size
         ways = (batch_first, dropout, bidirectional)

@@ -8,7 +8,7 @@ from tilegrad.base.errors import ShapeError
 from tilegrad.nn.layer_checks import positive, tuple_of
 from tilegrad.nn.module import Module
 from tilegrad.tensor.handle.core import describe
-from tilegrad.tensor.handle.size_arguments import here, show_shape
+from tilegrad.tensor.handle.size_arguments import show_shape
 from tilegrad.tensor.tensor import Tensor
 
 __all__ = [
@@ -89,7 +89,6 @@ class PixelShuffle(Module):
             raise ShapeError(
                 f"PixelShuffle: {channels} channels are no multiple of {r * r}",
                 input=describe(x.uop),
-                line=here(),
             )
         n = len(batch)
         blocks = x.reshape(*batch, channels // (r * r), r, r, height, width)
@@ -123,7 +122,6 @@ class PixelUnshuffle(Module):
             raise ShapeError(
                 f"PixelUnshuffle: {height} x {width} pixels are no multiple of {r}",
                 input=describe(x.uop),
-                line=here(),
             )
         n = len(batch)
         blocks = x.reshape(*batch, channels, height // r, r, width // r, r)
@@ -156,7 +154,6 @@ class ChannelShuffle(Module):
             raise ShapeError(
                 f"ChannelShuffle: {show_shape(x.shape)} has no {self.groups} groups of channels",
                 input=describe(x.uop),
-                line=here(),
             )
         each = x._sizes[1] // self.groups
         blocks = x.reshape(x.shape[0], self.groups, each, *x.shape[2:])
@@ -188,9 +185,7 @@ class _Pad(Module):
 def _image(name: str, x: Tensor) -> Any:
     if x.ndim < 3:
         raise ShapeError(
-            f"{name}: no image (..., C, H, W): {show_shape(x.shape)}",
-            input=describe(x.uop),
-            line=here(),
+            f"{name}: no image (..., C, H, W): {show_shape(x.shape)}", input=describe(x.uop)
         )
     return x._sizes
 

@@ -17,7 +17,6 @@ from tilegrad.io.weights import safe_load, safe_load_metadata, safe_save
 from tilegrad.ir.op import Ops
 from tilegrad.nn.tree import Paired, is_tensor, walk
 from tilegrad.tensor.handle.core import device_of
-from tilegrad.tensor.handle.size_arguments import here
 from tilegrad.tensor.storage import writes
 from tilegrad.tensor.storage.memory import base_of, is_view
 from tilegrad.tensor.tensor import Tensor
@@ -88,7 +87,7 @@ def get_state_dict(obj: object, prefix: str = "") -> dict[str, Tensor]:
         if is_tensor(item):
             tensor: Tensor = item
             if found.setdefault(name, tensor) is not tensor:
-                raise DataError(f"get_state_dict: two tensors are called {name!r}", line=here())
+                raise DataError(f"get_state_dict: two tensors are called {name!r}")
     return found
 
 
@@ -146,7 +145,6 @@ def load_state_dict(
         raise DTypeError(
             f"load_state_dict: cannot load {article(type(state_dict).__name__)}",
             rule="a dict of names and tensors, as nn.state.safe_load gives",
-            line=here(),
         )
     unmatched, ready = _loaded(model, state_dict, strict, casts=False)
     (_write if realize else _replace)(ready)
@@ -216,7 +214,6 @@ def _check_names(unmatched: Unmatched) -> None:
             missing=_listed(unmatched.missing),
             unexpected=_listed(unmatched.unexpected),
             remedy="strict=False loads the names that match",
-            line=here(),
         )
 
 
@@ -229,7 +226,6 @@ def _check_pairs(pairs: list[tuple[str, Tensor, Tensor]], *, casts: bool) -> Non
         raise ShapeError(
             f"load_state_dict: {len(shapes)} tensors have another shape than the model's",
             given=_listed(shapes),
-            line=here(),
         )
     kinds = [
         f"{name}: {new.dtype.name} for {old.dtype.name}"
@@ -240,7 +236,6 @@ def _check_pairs(pairs: list[tuple[str, Tensor, Tensor]], *, casts: bool) -> Non
         raise DTypeError(
             f"load_state_dict: {len(kinds)} tensors have another kind of dtype than the model's",
             given=_listed(kinds),
-            line=here(),
         )
 
 

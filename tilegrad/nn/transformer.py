@@ -20,7 +20,6 @@ from tilegrad.nn.layer_checks import positive
 from tilegrad.nn.layers import Linear
 from tilegrad.nn.module import Module
 from tilegrad.nn.norms import LayerNorm
-from tilegrad.tensor.handle.size_arguments import here
 from tilegrad.tensor.tensor import Tensor
 
 __all__ = [
@@ -36,7 +35,6 @@ def _activation(name: str, given: str | Callable[[Tensor], Tensor]) -> Callable[
         raise ConfigError(
             f"{name}: unknown activation {given!r}",
             allowed="'relu', 'gelu', or a function of a tensor",
-            line=here(),
         )
     return Tensor.relu if given == "relu" else Tensor.gelu
 

@@ -17,17 +17,9 @@ from typing import Any, NamedTuple, Self, TypeVar
 from tilegrad.tensor.tensor import Tensor
 
 __all__ = [
-    "Found",
-    "Paired",
-    "children_of",
-    "is_buffer",
-    "is_tensor",
-    "is_tensor_class",
-    "own_holders",
-    "own_tensors",
-    "remembered",
-    "walk",
-]
+    "Found", "Paired", "children_of", "is_buffer", "is_tensor", "is_tensor_class", "own_holders",
+    "own_tensors", "remembered", "walk",
+]  # fmt: skip
 
 
 T = TypeVar("T")

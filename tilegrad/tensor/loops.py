@@ -18,7 +18,7 @@ from tilegrad.ir.movement import shaped
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp, prod, toposort
 from tilegrad.tensor.handle.core import Core, check_tensors, describe, live
-from tilegrad.tensor.handle.size_arguments import NO_VARIABLES, Variables, here, merge, show_shape
+from tilegrad.tensor.handle.size_arguments import NO_VARIABLES, Variables, merge, show_shape
 from tilegrad.tensor.handle.tracing import transforming
 from tilegrad.tensor.storage.checked import Indices, checked_later
 from tilegrad.tensor.tensor import Tensor
@@ -228,7 +228,6 @@ def _closed(
             raise ShapeError(
                 "scan: the steps need sizes that are numbers",
                 value=describe(node),
-                line=here(),
                 remedy="compute what has a symbolic size outside, or pad it",
             )
     return closed, [(_base(leaf), value) for value, leaf in cuts.items()]
@@ -267,13 +266,11 @@ def _check_node(node: UOp) -> None:
         raise DTypeError(
             "scan: the function assigns to a tensor, which a step cannot do",
             value=describe(node),
-            line=here(),
             remedy="carry the tensor, and give its new value",
         )
     if node.op is Ops.CUSTOM and isinstance(node.arg, CustomArg):
         raise DTypeError(
             f"scan: a step cannot call the Python function {node.arg.name!r} by apply",
-            line=here(),
             remedy="compute with tensors, or apply it before or after",
         )
 
@@ -296,16 +293,15 @@ def _count_steps(stacks: Sequence[Tensor], length: int | None) -> int:
             raise ShapeError(
                 "scan: xs need an axis of steps in front, a tensor has none",
                 tensor=describe(tensor.uop),
-                line=here(),
             )
     counts = [tensor.shape[0] for tensor in stacks]
     if length is not None and (isinstance(length, bool) or not isinstance(length, int)):
-        raise DTypeError(f"scan: length must be an integer, not {length!r}", line=here())
+        raise DTypeError(f"scan: length must be an integer, not {length!r}")
     if length is not None and length < 0:
-        raise ShapeError(f"scan: length {length} is negative", line=here())
+        raise ShapeError(f"scan: length {length} is negative")
     if not counts:
         if length is None:
-            raise ShapeError("scan: without xs, length says how many steps there are", line=here())
+            raise ShapeError("scan: without xs, length says how many steps there are")
         return length
     for tensor, count in zip(stacks, counts):
         if isinstance(count, int) and count != counts[0]:
@@ -313,13 +309,10 @@ def _count_steps(stacks: Sequence[Tensor], length: int | None) -> int:
                 f"scan: xs differ in their number of steps: {counts[0]} and {count}",
                 first=describe(stacks[0].uop),
                 other=describe(tensor.uop),
-                line=here(),
             )
         if isinstance(count, int) and length is not None and count != length:
             raise ShapeError(
-                f"scan: xs have {count} steps, length is {length}",
-                tensor=describe(tensor.uop),
-                line=here(),
+                f"scan: xs have {count} steps, length is {length}", tensor=describe(tensor.uop)
             )
     return stacks[0]._sizes[0]
 
@@ -328,15 +321,11 @@ def _check_sizes(tensor: Tensor, *, is_whole: bool = True) -> None:
     sizes = tensor.shape
     if any(not isinstance(size, int) for size in sizes):
         raise ShapeError(
-            f"scan: sizes must be numbers, not {show_shape(sizes)}",
-            tensor=describe(tensor.uop),
-            line=here(),
+            f"scan: sizes must be numbers, not {show_shape(sizes)}", tensor=describe(tensor.uop)
         )
     if 0 in (sizes if is_whole else sizes[1:]):
         raise ShapeError(
-            f"scan: an operand without elements: {show_shape(sizes)}",
-            tensor=describe(tensor.uop),
-            line=here(),
+            f"scan: an operand without elements: {show_shape(sizes)}", tensor=describe(tensor.uop)
         )
 
 
@@ -349,7 +338,6 @@ def _device_of(tensors: Sequence[Tensor]) -> str:
                 f"scan: tensors are on two devices: {placed[0].device} and {tensor.device}",
                 first=describe(placed[0].uop),
                 other=describe(tensor.uop),
-                line=here(),
                 remedy=f"move one with .to({placed[0].device!r})",
             )
     return (placed or tensors or [Tensor(0)])[0].device
@@ -362,7 +350,6 @@ def _pair(result: Any) -> tuple[Any, Any]:
             f"scan: the function gave {_kind(result)}, not a pair of the carry and what the step "
             "gives",
             remedy="return carry, y; or carry, None",
-            line=here(),
         )
     return result
 
@@ -376,7 +363,6 @@ def _check_carry(before: Tensor, after: Tensor) -> None:
         f"scan: the carry changes from {was} to {now}",
         before=describe(before.uop),
         after=describe(after.uop),
-        line=here(),
         rule="shape and dtype stay from step to step",
         remedy="begin with the dtype and shape that a step gives, or cast what it gives",
     )
@@ -388,7 +374,6 @@ def _check_given(tensor: Tensor, device: str) -> None:
         raise DeviceError(
             f"scan: the function takes from {device} and gives on {tensor.device}",
             tensor=describe(tensor.uop),
-            line=here(),
             remedy=f"move it back with .to({device!r})",
         )
 
@@ -439,7 +424,6 @@ def _check_structure(before: Any, after: Any, where: str) -> None:
     if kinds[0] != kinds[1]:
         raise ShapeError(
             f"scan: the {where} changes from {kinds[0]} to {kinds[1]}",
-            line=here(),
             rule="the structure of the carry stays from step to step",
         )
     if isinstance(before, dict):

@@ -54,7 +54,7 @@ from tilegrad.tensor.handle.absent_names import (
 )
 from tilegrad.tensor.handle.core import Core, check_tensors, compute, describe, live
 from tilegrad.tensor.handle.gradient import add_gradient
-from tilegrad.tensor.handle.size_arguments import here, merge, same_shape, show_shape
+from tilegrad.tensor.handle.size_arguments import merge, same_shape, show_shape
 from tilegrad.tensor.handle.slot_layout import Slots
 from tilegrad.tensor.handle.waiting import this_thread
 from tilegrad.tensor.results.printing import formatted, text_of, values_of
@@ -277,7 +277,6 @@ class Tensor(Slots, Interchange, AbsentNames, metaclass=_Kind):
             raise TilegradError(
                 "backward: nothing below this tensor requires a gradient",
                 tensor=describe(self.uop),
-                line=here(),
                 remedy="make parameters with requires_grad=True, or give them to an optimizer",
             )
         below_here = list(itertools.compress(names, found_below))
@@ -294,7 +293,6 @@ class Tensor(Slots, Interchange, AbsentNames, metaclass=_Kind):
             raise TilegradError(
                 "backward: no gradient reaches what requires one",
                 tensor=describe(self.uop),
-                line=here(),
                 rule="detach(), comparisons and integers pass none on",
             )
         return leaves, found
@@ -313,7 +311,6 @@ class Tensor(Slots, Interchange, AbsentNames, metaclass=_Kind):
                 raise ShapeError(
                     f"backward: a loss is one number, the shape is {show_shape(self.shape)}",
                     tensor=describe(self.uop),
-                    line=here(),
                     remedy="sum() or mean() it, or pass gradient=",
                 )
             seed = UOp.const(self.dtype, 1)
@@ -325,7 +322,6 @@ class Tensor(Slots, Interchange, AbsentNames, metaclass=_Kind):
                     f"tensor {show_shape(self.shape)}",
                     tensor=describe(self.uop),
                     gradient=describe(gradient.uop),
-                    line=here(),
                     rule="one of the tensor's shape, or one number for all",
                 )
             seed = gradient.cast(self.dtype).uop
@@ -364,7 +360,6 @@ class Tensor(Slots, Interchange, AbsentNames, metaclass=_Kind):
                 "gradient: a value on the way was computed without requires_grad, and its graph "
                 "was given back",
                 memory=describe(found),
-                line=here(),
                 remedy="set requires_grad=True on what is differentiated before it is used, ask "
                 "for gradients before values are read, or use detach() if none is to flow",
             )
@@ -381,7 +376,6 @@ class Tensor(Slots, Interchange, AbsentNames, metaclass=_Kind):
                     "backward: a replay of a captured function computed a value on the way, and "
                     "there is no graph of it",
                     memory=describe(node),
-                    line=here(),
                     remedy="ask for gradients within the captured function, or use detach() of "
                     "what it gives if none is to flow",
                 )

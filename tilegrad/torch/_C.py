@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import enum
 from contextlib import nullcontext
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tilegrad.tensor.handle.tracing import is_transforming
-from tilegrad.torch.absent_hints import absent, refusing
+from tilegrad.torch.absent_hints import absent, refuse_others
 from tilegrad.torch.function_protocol import DisableTorchFunctionSubclass
 from tilegrad.torch.random import Generator as Generator
 
@@ -80,5 +80,4 @@ def _are_functorch_transforms_active() -> bool:
     return is_transforming()
 
 
-if not TYPE_CHECKING:
-    __getattr__ = refusing(__name__)
+refuse_others(__name__)

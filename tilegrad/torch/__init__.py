@@ -25,20 +25,12 @@ from tilegrad.torch import legacy as _legacy
 from tilegrad.torch import saving as _saving
 from tilegrad.torch import tabled as _tabled
 from tilegrad.torch.absent_hints import absent
-from tilegrad.torch.compiling import (
-    compile,
-)
-from tilegrad.torch.complex import (
-    polar,
-    view_as_complex,
-    view_as_real,
-)
+from tilegrad.torch.compiling import compile
+from tilegrad.torch.complex import polar, view_as_complex, view_as_real
 from tilegrad.torch.complex_dtypes import complex32, complex64, complex128
 from tilegrad.torch.complexes import *
 from tilegrad.torch.configuration import *
-from tilegrad.torch.device_names import (
-    device,
-)
+from tilegrad.torch.device_names import device
 from tilegrad.torch.functions import (
     bartlett_window,
     binomial,
@@ -73,23 +65,9 @@ from tilegrad.torch.functions import (
 )
 from tilegrad.torch.legacy import *
 from tilegrad.torch.low_rank_factors import lobpcg, pca_lowrank, svd_lowrank
-from tilegrad.torch.made_tensors import (
-    arange,
-    frombuffer,
-    tril_indices,
-    triu_indices,
-)
+from tilegrad.torch.made_tensors import arange, frombuffer, tril_indices, triu_indices
 from tilegrad.torch.made_tensors import range_ as range
-from tilegrad.torch.random import (
-    Generator,
-    default_generator,
-    fork_rng,
-    get_rng_state,
-    initial_seed,
-    manual_seed,
-    seed,
-    set_rng_state,
-)
+from tilegrad.torch.random import *
 from tilegrad.torch.random_tensors import (
     bernoulli,
     multinomial,
@@ -98,23 +76,14 @@ from tilegrad.torch.random_tensors import (
     randint_like,
     randperm,
 )
-from tilegrad.torch.rounded import (
-    fake_quantize_per_channel_affine,
-    fake_quantize_per_tensor_affine,
-)
+from tilegrad.torch.rounded import fake_quantize_per_channel_affine, fake_quantize_per_tensor_affine
 from tilegrad.torch.saving import *
 from tilegrad.torch.segment_reduce import segment_reduce
-from tilegrad.torch.size import (
-    Size,
-)
+from tilegrad.torch.size import Size
 from tilegrad.torch.special import polygamma
 from tilegrad.torch.tabled import *
-from tilegrad.torch.tensor import (
-    Tensor,
-)
-from tilegrad.torch.tensor_printing import (
-    set_printoptions,
-)
+from tilegrad.torch.tensor import Tensor
+from tilegrad.torch.tensor_printing import set_printoptions
 from tilegrad.torch.thread_modes import (
     autocast,
     enable_grad,
@@ -270,17 +239,6 @@ _ELSEWHERE = {
         "seldom",
     ),
 }  # fmt: skip
-_FUNCTIONS = frozenset([
-    "adaptive_avg_pool1d", "alpha_dropout", "avg_pool1d", "batch_norm", "bilinear",
-    "binary_cross_entropy_with_logits", "celu", "celu_", "channel_shuffle", "conv1d", "conv2d",
-    "conv3d", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d",
-    "cosine_embedding_loss", "cosine_similarity", "ctc_loss", "dropout", "embedding",
-    "embedding_bag", "feature_alpha_dropout", "group_norm", "hardshrink",
-    "hinge_embedding_loss", "instance_norm", "kl_div", "layer_norm", "margin_ranking_loss",
-    "max_pool1d", "max_pool2d", "max_pool3d", "pairwise_distance", "pixel_shuffle",
-    "pixel_unshuffle", "poisson_nll_loss", "prelu", "rms_norm", "rrelu", "rrelu_", "selu",
-    "selu_", "threshold", "threshold_", "triplet_margin_loss",
-])  # fmt: skip
 
 __all__ = [
     "Generator", "GradScaler", "Size", "Tensor", "accelerator", "adaptive_avg_pool1d",
@@ -334,13 +292,14 @@ if not TYPE_CHECKING:
             return sys.modules[__name__]
         if name in _MODULES:
             return importlib.import_module(f"tilegrad.torch.{name}")
-        if name in _FUNCTIONS:
-            found = getattr(importlib.import_module("tilegrad.torch.nn.functional"), name)
-            globals()[name] = found
-            return found
         if name in _ELSEWHERE:
             module, _, own = _ELSEWHERE[name].partition(".")
             return getattr(importlib.import_module(f"tilegrad.torch.{module}"), own or name)
+        if name in __all__:
+            # All others are functions that `torch.nn.functional` has as well.
+            found = getattr(importlib.import_module("tilegrad.torch.nn.functional"), name)
+            globals()[name] = found
+            return found
         if name.startswith("_foreach_"):
             foreach = importlib.import_module("tilegrad.torch.foreach")
             if name in foreach.NAMES:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 from contextlib import nullcontext
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from tilegrad.torch.absent_hints import refusing
+from tilegrad.torch.absent_hints import refuse_others
 from tilegrad.torch.compiler import allow_in_graph, disable, is_compiling, reset
 from tilegrad.torch.compiling import Compiled as OptimizedModule
 from tilegrad.torch.module_aliases import also_known
@@ -54,13 +53,6 @@ def is_compile_supported(device_type: Any) -> bool:
     return True
 
 
-also_known(
-    sys.modules[__name__],
-    ("decorators", "eval_frame", "utils", "_trace_wrapped_higher_order_op"),
-    sys.modules[__name__],
-    {},
-)
+also_known(__name__, ("decorators", "eval_frame", "utils", "_trace_wrapped_higher_order_op"))
 
-
-if not TYPE_CHECKING:
-    __getattr__ = refusing(__name__)
+refuse_others(__name__)

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from tilegrad.torch.absent_hints import refusing
+from tilegrad.torch.absent_hints import refuse_others
 from tilegrad.torch.complexes import cat
 from tilegrad.torch.module_aliases import also_known
 from tilegrad.torch.utils._pytree import tree_flatten, tree_leaves
@@ -61,8 +60,6 @@ def associative_scan(
     return spec.unflatten(leaves)
 
 
-also_known(sys.modules[__name__], ("associative_scan",), sys.modules[__name__], {})
+also_known(__name__, ("associative_scan",))
 
-
-if not TYPE_CHECKING:
-    __getattr__ = refusing(__name__)
+refuse_others(__name__)

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import sys
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from tilegrad.torch.absent_hints import absent, refusing
+from tilegrad.torch.absent_hints import absent, refuse_others
 from tilegrad.torch.module_aliases import also_known
 
 __all__ = ["FakeTensor", "FakeTensorMode", "is_fake"]
@@ -27,8 +26,6 @@ def is_fake(x: Any) -> bool:
     return False
 
 
-also_known(sys.modules[__name__], ("fake_tensor",), sys.modules[__name__], {})
+also_known(__name__, ("fake_tensor",))
 
-
-if not TYPE_CHECKING:
-    __getattr__ = refusing(__name__)
+refuse_others(__name__)

@@ -5,6 +5,7 @@ there is a GPU, and an error where they do not ask.
 from __future__ import annotations
 
 import functools
+import sys
 from collections.abc import Callable
 from typing import Any, NoReturn
 
@@ -14,8 +15,8 @@ from tilegrad.torch.random import manual_seed
 
 __all__ = [
     "Event", "NoGPUError", "Stream", "device_count", "empty_cache", "is_available",
-    "manual_seed_all", "max_memory_allocated", "memory_allocated", "memory_reserved", "or_refusing",
-    "synchronize",
+    "manual_seed_all", "max_memory_allocated", "memory_allocated", "memory_reserved",
+    "refuse_others", "synchronize",
 ]  # fmt: skip
 
 
@@ -41,9 +42,9 @@ _CLASSES = frozenset([
 ])  # fmt: skip
 
 
-def or_refusing(module: str) -> Callable[[str], Any]:
-    """The `__getattr__` of a module of GPUs: a function or class that raises NoGPUError when it is
-    called, for the names that PyTorch's has; other names are refused.
+def refuse_others(module: str) -> None:
+    """Let `module`, of GPUs, answer the names that PyTorch's has by a function or class that raises
+    NoGPUError when it is called; other names are refused.
     """
     otherwise = refusing(module)
 
@@ -55,7 +56,7 @@ def or_refusing(module: str) -> Callable[[str], Any]:
             return _class(whole)
         otherwise(name)
 
-    return find
+    vars(sys.modules[module])["__getattr__"] = find
 
 
 def _refuse(name: str) -> NoReturn:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from tilegrad.base.absent import as_asked
 from tilegrad.torch.hints import FAMILIES, HINTS
 
-__all__ = ["Advising", "absent", "hint_of", "refusing"]
+__all__ = ["Advising", "absent", "hint_of", "refuse_others", "refusing"]
 
 
 def hint_of(name: str) -> str | None:
@@ -69,17 +69,24 @@ class Advising:
             raise AttributeError(f"{text}; {hint}" if hint else text, name=name, obj=self)
 
 
-def refusing(module: str) -> Callable[[str], NoReturn]:
-    """The `__getattr__` of `module`, which refuses every name and says what to write."""
+def refusing(module: str, spelling: str = "") -> Callable[[str], NoReturn]:
+    """The `__getattr__` of `module`, which refuses every name and says what to write. PyTorch's
+    name of the module is `spelling`, where it has another.
+    """
 
     def refuse(name: str) -> NoReturn:
         if name.startswith("__"):
             raise AttributeError(f"module {module!r} has no attribute {name!r}", name=name)
         known = vars(sys.modules[module])["__all__"]
-        text = absent(module.removeprefix("tilegrad."), name, known)
+        text = absent(spelling or module.removeprefix("tilegrad."), name, known)
         raise as_asked(AttributeError(text, name=name))
 
     return refuse
+
+
+def refuse_others(module: str, spelling: str = "") -> None:
+    """Let `module` refuse the names that it lacks. Type checkers see no `__getattr__` there."""
+    vars(sys.modules[module])["__getattr__"] = refusing(module, spelling)
 
 
 class _Absent(importlib.abc.MetaPathFinder):

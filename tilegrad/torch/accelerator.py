@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from tilegrad.torch.absent_hints import refusing
+from tilegrad.torch.absent_hints import refuse_others
 from tilegrad.torch.cuda import synchronize as synchronize
 from tilegrad.torch.device_names import device, has_gpu
 
@@ -26,5 +26,4 @@ def current_accelerator(check_available: bool = False) -> Any:
     return device("cuda") if has_gpu() else None
 
 
-if not TYPE_CHECKING:
-    __getattr__ = refusing(__name__)
+refuse_others(__name__)

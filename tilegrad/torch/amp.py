@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 import warnings
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tilegrad.tensor.handle.gradient import set_gradient
 from tilegrad.torch import thread_modes
-from tilegrad.torch.absent_hints import refusing
+from tilegrad.torch.absent_hints import refuse_others
 from tilegrad.torch.device_names import has_gpu
 from tilegrad.torch.module_aliases import also_known
 from tilegrad.torch.thread_modes import autocast
@@ -158,8 +157,6 @@ def is_autocast_available(device_type: str) -> bool:
     return device_type in ("cpu", "cuda")
 
 
-also_known(sys.modules[__name__], ("autocast_mode", "grad_scaler"), sys.modules[__name__], {})
+also_known(__name__, ("autocast_mode", "grad_scaler"))
 
-
-if not TYPE_CHECKING:
-    __getattr__ = refusing(__name__)
+refuse_others(__name__)

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import sys
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from tilegrad.torch.absent_hints import refusing
+from tilegrad.torch.absent_hints import refuse_others
 from tilegrad.torch.module_aliases import also_known
 from tilegrad.torch.nn.module import Module
 
@@ -26,8 +25,6 @@ class DeQuantStub(QuantStub):
     """Where integers would end: gives its argument."""
 
 
-also_known(sys.modules[__name__], ("quantization",), sys.modules[__name__], {})
+also_known(__name__, ("quantization",))
 
-
-if not TYPE_CHECKING:
-    __getattr__ = refusing(__name__)
+refuse_others(__name__)

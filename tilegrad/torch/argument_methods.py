@@ -10,7 +10,6 @@ from typing import Any
 from tilegrad.base.dtype import dtypes
 from tilegrad.base.dtype_promotion import promote
 from tilegrad.base.errors import UnsupportedError
-from tilegrad.tensor.handle.size_arguments import here
 from tilegrad.torch.device_names import name_of
 from tilegrad.torch.lu_factors import factors_of
 
@@ -152,7 +151,7 @@ def factors_in_one(method: Callable[..., Any]) -> Any:
 
     def give(self: Any, pivot: bool = True, get_infos: bool = False) -> Any:
         if not pivot:
-            raise UnsupportedError("lu: rows are always exchanged", line=here(), rule="pivot=True")
+            raise UnsupportedError("lu: rows are always exchanged", rule="pivot=True")
         found = factors_of("lu", self)
         return (*found, self.new_zeros(self.shape[:-2], dtype=dtypes.int32)) if get_infos else found
 

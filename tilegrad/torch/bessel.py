@@ -53,8 +53,7 @@ def in_wide(name: str, function: Callable[[Tensor], Tensor]) -> Callable[[Any], 
     def of(input: Any) -> Tensor:
         x = _as_float(name, input)
         wide = x if x.dtype is dtypes.float64 else x.double()
-        found: Tensor = function(wide).to(x.dtype)
-        return found
+        return function(wide).to(x.dtype)
 
     return of
 

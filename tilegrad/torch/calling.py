@@ -9,7 +9,6 @@ from collections.abc import Callable
 from typing import Any
 
 from tilegrad.base.errors import UnsupportedDTypeError
-from tilegrad.tensor.handle.size_arguments import here
 from tilegrad.tensor.tensor import Tensor as OurTensor
 from tilegrad.torch.complex import Complex
 from tilegrad.torch.expecting import no_tensor, refused_as_tensor
@@ -72,7 +71,6 @@ def as_function(name: str) -> Callable[..., Any]:
     def refused(*args: Any, **options: Any) -> Any:
         raise UnsupportedDTypeError(
             f"{name}: not for complex numbers",
-            line=here(),
             remedy="z.real, z.imag, z.abs() and z.angle() are real",
         )
 

@@ -13,7 +13,6 @@ from typing import Any, Self
 from tilegrad.base.dtype import dtypes
 from tilegrad.base.errors import DTypeError, ShapeError, article
 from tilegrad.nn.tree import Paired
-from tilegrad.tensor.handle.size_arguments import here
 from tilegrad.tensor.tensor import Tensor as OurTensor
 from tilegrad.torch.complex_axes import ComplexAxes
 from tilegrad.torch.complex_dtypes import ComplexDType
@@ -83,8 +82,7 @@ class Complex(ComplexAxes):
         return self._with(self.real - real, self.imag - imag)
 
     def __rsub__(self, other: Any) -> Self:
-        made: Self = (-self).__add__(other)
-        return made
+        return (-self).__add__(other)
 
     def __mul__(self, other: Any) -> Self:
         """The product with a number, or with numbers of a shape that broadcasts."""
@@ -135,8 +133,7 @@ class Complex(ComplexAxes):
         return self._with(a @ c - b @ d, a @ d + b @ c)
 
     def __rmatmul__(self, other: Any) -> Self:
-        made: Self = as_complex(other) @ self
-        return made
+        return as_complex(other) @ self
 
     def __pow__(self, exponent: Any) -> Self:
         """The power by a number, or by numbers of a shape that broadcasts: the principal value."""
@@ -258,13 +255,11 @@ class Complex(ComplexAxes):
 
     def vector_norm(self, ord: Any = 2, dim: Any = None, keepdim: bool = False) -> Tensor:
         """The norm of the distances from 0."""
-        found: Tensor = self.abs().vector_norm(ord, dim, keepdim)
-        return found
+        return self.abs().vector_norm(ord, dim, keepdim)
 
     def norm(self, p: Any = 2, dim: Any = None, keepdim: bool = False) -> Tensor:
         """The norm of the distances from 0."""
-        found: Tensor = self.abs().norm(p, dim, keepdim)
-        return found
+        return self.abs().norm(p, dim, keepdim)
 
     def __eq__(self, other: object) -> Any:
         real, imag = _real_and_imaginary(other, self)
@@ -458,7 +453,6 @@ def _real_and_imaginary(value: Any, like: Complex) -> tuple[Any, Any]:
     raise DTypeError(
         f"complex: cannot use {article(type(value).__name__)} as an operand",
         rule="complex or real tensors, and numbers",
-        line=here(),
     )
 
 
@@ -468,8 +462,7 @@ def make(real: Tensor, imag: Tensor) -> Complex:
     if first.dtype is not second.dtype or not first.dtype.is_float:
         raise DTypeError(
             f"complex: two floats of one dtype are needed, not {first.dtype.name} and "
-            f"{second.dtype.name}",
-            line=here(),
+            f"{second.dtype.name}"
         )
     return Complex(OurTensor.stack(*OurTensor.broadcast_tensors(first, second), dim=-1))
 
@@ -483,12 +476,12 @@ def view_as_complex(input: Tensor) -> Complex:
     """Pairs along the last axis as complex numbers, which share their memory."""
     if not isinstance(input, OurTensor) or not input.ndim or input.shape[-1] != 2:
         shown = getattr(input, "shape", None) or article(type(input).__name__)
-        raise ShapeError(f"view_as_complex: the last axis holds pairs, not {shown}", line=here())
+        raise ShapeError(f"view_as_complex: the last axis holds pairs, not {shown}")
     return Complex(input)
 
 
 def view_as_real(input: Complex) -> Tensor:
     """Complex numbers as pairs along a last axis, which share their memory."""
     if not isinstance(input, Complex):
-        raise DTypeError("view_as_real: the tensor is real already", line=here())
+        raise DTypeError("view_as_real: the tensor is real already")
     return input.pair

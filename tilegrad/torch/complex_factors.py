@@ -14,7 +14,7 @@ import numpy
 
 from tilegrad.base.dtype import dtypes
 from tilegrad.base.errors import ShapeError, UnsupportedError
-from tilegrad.tensor.handle.size_arguments import here, show_shape
+from tilegrad.tensor.handle.size_arguments import show_shape
 from tilegrad.torch.complex import Complex, as_complex
 from tilegrad.torch.complex_made import tensor
 from tilegrad.torch.lu_factors import order_from, packed_factors
@@ -29,7 +29,7 @@ def check_matrix(name: str, z: Any, *, is_square: bool = True) -> None:
     """Raise ShapeError for what is no matrix, or no square one."""
     if z.ndim < 2 or (is_square and z.shape[-1] != z.shape[-2]):
         kind = "square matrix" if is_square else "matrix"
-        raise ShapeError(f"{name}: {show_shape(z.shape)} is no {kind}", line=here())
+        raise ShapeError(f"{name}: {show_shape(z.shape)} is no {kind}")
 
 
 def identity(like: Complex, size: int) -> Complex:
@@ -106,7 +106,6 @@ def _svd(self: Complex, full_matrices: bool = True) -> tuple[Complex, Tensor, Co
     if full_matrices and rows != columns:
         raise UnsupportedError(
             "linalg.svd: the gradient of full matrices that are not square is not defined",
-            line=here(),
             remedy="full_matrices=False",
         )
     inner = left.mH @ change @ right.mH
@@ -144,7 +143,6 @@ def _qr(self: Complex, mode: str = "reduced") -> tuple[Complex, Complex]:
     if rows < columns or (mode == "complete" and rows > columns):
         raise UnsupportedError(
             "linalg.qr: there is no gradient of wide matrices, and none of mode='complete'",
-            line=here(),
             remedy="mode='reduced' of matrices with as many rows as columns, or more",
         )
     inverse = upper.inv()

@@ -9,7 +9,6 @@ from collections.abc import Callable
 from typing import Any
 
 from tilegrad.base.errors import ShapeError, UnsupportedDTypeError
-from tilegrad.tensor.handle.size_arguments import here
 from tilegrad.tensor.tensor import Tensor as OurTensor
 from tilegrad.torch.complex import Complex, as_complex
 from tilegrad.torch.complex_families import bilinear, linear
@@ -82,7 +81,6 @@ def _of_real_dtype(name: str) -> Callable[..., Any]:
         if dtype is None or dtype.is_complex:
             raise UnsupportedDTypeError(
                 f"{name}: not for complex numbers",
-                line=here(),
                 remedy="z.abs() is real, and dtype=torch.float32 takes the real parts",
             )
         return getattr(self.to(dtype), name)(dim)
@@ -100,8 +98,7 @@ def _sinc(self: Complex) -> Complex:
 
 def _normalize(self: Complex, p: float = 2.0, dim: int = 1, eps: float = 1e-12) -> Complex:
     """Divided by the norm along an axis."""
-    found: Complex = self / self.norm(p, dim, True).maximum(eps)
-    return found
+    return self / self.norm(p, dim, True).maximum(eps)
 
 
 def _cov(
@@ -109,7 +106,7 @@ def _cov(
 ) -> Complex:
     """The covariances of the rows, each a variable; those with themselves are real."""
     if self.ndim > 2:
-        raise ShapeError(f"cov: a matrix is needed, not {tuple(self.shape)}", line=here())
+        raise ShapeError(f"cov: a matrix is needed, not {tuple(self.shape)}")
     rows = self if self.ndim == 2 else self.reshape(1, -1)
     often = rows.real.ones_like()[0] if fweights is None else fweights.to(self.pair.dtype)
     share = often if aweights is None else often * aweights.to(self.pair.dtype)

@@ -44,8 +44,7 @@ def _var(
     total = squares.sum(axes, keepdim)
     named = axes if isinstance(axes, (tuple, list)) else (axes,)
     count = math.prod([self.shape[axis] for axis in named])
-    found: Tensor = total / (count - less) if count > less else total * math.nan
-    return found
+    return total / (count - less) if count > less else total * math.nan
 
 
 def _std(self: Complex, *args: Any, **options: Any) -> Tensor:
@@ -67,8 +66,7 @@ def _kron(self: Complex, other: Any) -> Complex:
     # Each axis of this tensor before the same one of the other.
     left = self.reshape(*[size for each in mine for size in (each, 1)])
     blocks = left * right.reshape(*[size for each in others for size in (1, each)])
-    made: Complex = blocks.reshape(*[a * b for a, b in zip(mine, others, strict=True)])
-    return made
+    return blocks.reshape(*[a * b for a, b in zip(mine, others, strict=True)])
 
 
 def _log1p(self: Complex) -> Complex:

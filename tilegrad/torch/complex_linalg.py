@@ -28,8 +28,7 @@ def _embedded(z: Complex) -> Tensor:
     """The real matrix [[A, -B], [B, A]] of A + iB."""
     a, b = z.real, z.imag
     rows = Tensor.cat(a, -b, dim=-1), Tensor.cat(b, a, dim=-1)
-    found: Tensor = Tensor.cat(*rows, dim=-2)
-    return found
+    return Tensor.cat(*rows, dim=-2)
 
 
 def _read_off(real: Tensor) -> Complex:
@@ -85,8 +84,7 @@ def _eigvalsh(self: Complex) -> Tensor:
 
 
 def _diagonal_imag(z: Complex) -> Tensor:
-    found: Tensor = z.imag.diagonal(0, -2, -1).diag_embed()
-    return found
+    return z.imag.diagonal(0, -2, -1).diag_embed()
 
 
 def _svdvals(self: Complex) -> Tensor:
@@ -139,8 +137,7 @@ def _matrix_norm(self: Complex, ord: Any = "fro", keepdim: bool = False) -> Tens
     """The norms of matrices, by their magnitudes or their singular values."""
     check_matrix("matrix_norm", self, is_square=False)
     if ord not in ("nuc", 2, -2):
-        found: Tensor = self.abs().matrix_norm(ord, keepdim)
-        return found
+        return self.abs().matrix_norm(ord, keepdim)
     values = self.svdvals()
     made = values.sum(-1) if ord == "nuc" else values.amax(-1) if ord == 2 else values.amin(-1)
     return made.unsqueeze(-1).unsqueeze(-1) if keepdim else made  # type: ignore[no-any-return]

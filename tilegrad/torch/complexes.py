@@ -11,7 +11,7 @@ from tilegrad.base.dtype import DType
 from tilegrad.base.dtype_promotion import promote
 from tilegrad.base.errors import DTypeError, KindError
 from tilegrad.nn.tree import is_tensor as is_tensor_of_any_kind
-from tilegrad.tensor.handle.size_arguments import as_axis, here
+from tilegrad.tensor.handle.size_arguments import as_axis
 from tilegrad.tensor.tensor import Tensor as OurTensor
 from tilegrad.torch import functions, tabled
 from tilegrad.torch.complex import Complex, as_complex, make
@@ -90,7 +90,7 @@ def promote_types(type1: Any, type2: Any) -> Any:
     """
     for kind in (type1, type2):
         if not isinstance(kind, (DType, ComplexDType)):
-            raise KindError(f"promote_types: a dtype is needed, not {kind!r}", line=here())
+            raise KindError(f"promote_types: a dtype is needed, not {kind!r}")
     if not any(isinstance(kind, ComplexDType) for kind in (type1, type2)):
         return promote(type1, type2)
     # Parts in float16 are none of PyTorch's that are here.
@@ -119,7 +119,7 @@ def can_cast(from_: Any, to: Any) -> bool:
     """
     for kind in (from_, to):
         if not isinstance(kind, (DType, ComplexDType)):
-            raise KindError(f"can_cast: a dtype is needed, not {kind!r}", line=here())
+            raise KindError(f"can_cast: a dtype is needed, not {kind!r}")
     return _rank(from_) <= _rank(to)
 
 
@@ -141,7 +141,7 @@ def imag(input: Complex) -> Any:
     """The imaginary parts."""
     if not isinstance(input, Complex):
         _as_tensor("imag", input)
-        raise DTypeError("imag: the tensor is real", line=here())
+        raise DTypeError("imag: the tensor is real")
     return input.imag
 
 

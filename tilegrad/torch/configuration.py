@@ -11,7 +11,6 @@ from tilegrad.base.dtype import DType, dtypes, nearest_dtype
 from tilegrad.base.errors import ConfigError, DTypeError
 from tilegrad.device.cpu_native import set_threads, thread_count
 from tilegrad.device.registry import Device
-from tilegrad.tensor.handle.size_arguments import here
 from tilegrad.torch.device_names import as_device, device, name_of
 from tilegrad.torch.thread_modes import state
 
@@ -32,7 +31,6 @@ def _checked(function: str, dtype: Any) -> DType:
     meant = nearest_dtype(str(dtype))
     raise DTypeError(
         f"{function}: {dtype!r} is no dtype",
-        line=here(),
         remedy=f"torch.{meant}" if meant else "a dtype, as torch.float32",
     )
 
@@ -120,7 +118,6 @@ class iinfo:
         if not _checked("iinfo", type).is_int:
             raise DTypeError(
                 f"iinfo: {type.name} is no integer",
-                line=here(),
                 remedy=f"finfo({type.name})" if type.is_float else "iinfo(uint8)",
             )
         self.dtype, self.bits = type.name, type.bits

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import sys
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tilegrad.torch import amp
-from tilegrad.torch.absent_hints import refusing
+from tilegrad.torch.absent_hints import refuse_others
 from tilegrad.torch.module_aliases import also_known
 
 __all__ = [
@@ -41,8 +40,6 @@ def synchronize(device: Any = None) -> None:
     """Nothing: what is read has been computed."""
 
 
-also_known(sys.modules[__name__], ("amp",), amp, {})
+also_known(__name__, ("amp",), amp)
 
-
-if not TYPE_CHECKING:
-    __getattr__ = refusing(__name__)
+refuse_others(__name__)

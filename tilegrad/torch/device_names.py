@@ -7,7 +7,6 @@ from typing import Any, Self
 from tilegrad.base.errors import DeviceError
 from tilegrad.device.registry import Device
 from tilegrad.tensor.handle.device import canonical
-from tilegrad.tensor.handle.size_arguments import here
 
 __all__ = ["META", "as_device", "device", "has_gpu", "is_meta", "is_processor", "name_of"]
 
@@ -44,7 +43,6 @@ class device(str):
             raise DeviceError(
                 f"device: no kind of device is called {kind!r}{Device.meant(kind).lower()}",
                 known=", ".join(each.lower() for each in Device),
-                line=here(),
             )
         kind = "meta" if not rest and kind.upper() == META else kind
         # The rest of `NULL:NV:sm_80` and `DISK:file` is not a number.
@@ -105,15 +103,12 @@ def name_of(given: Any) -> str:
         raise DeviceError(
             f"device: there is no {text.lower()!r} here{Device.meant(text).lower()}",
             known=", ".join(kind.lower() for kind in Device),
-            line=here(),
             remedy=_WHAT_THERE_IS,
         )
     reason = Device.why_not(kind)
     if reason is not None:
         raise DeviceError(
-            f"device: {text.lower()!r} cannot be used: {reason}",
-            line=here(),
-            remedy=_WHAT_THERE_IS,
+            f"device: {text.lower()!r} cannot be used: {reason}", remedy=_WHAT_THERE_IS
         )
     found: str = canonical(text)
     return found

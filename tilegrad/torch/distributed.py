@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import importlib
 import os
-import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -288,8 +287,7 @@ def gather_object(
     all_gather_object(object_gather_list or [], obj, group)
 
 
-_this = sys.modules[__name__]
-also_known(_this, ("device_mesh", "distributed_c10d"), _this, {})
+also_known(__name__, ("device_mesh", "distributed_c10d"))
 
 
 if not TYPE_CHECKING:

@@ -4,9 +4,9 @@ go. A group is one process, so they are what it has.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from tilegrad.torch.absent_hints import refusing
+from tilegrad.torch.absent_hints import refuse_others
 from tilegrad.torch.distributed import ReduceOp, get_world_size
 
 __all__ = ["all_gather", "all_reduce", "all_to_all", "broadcast", "gather", "reduce", "scatter"]
@@ -50,5 +50,4 @@ def all_to_all(output_tensor_list: Any, input_tensor_list: Any, group: Any = Non
     return all_gather(tensor, group)
 
 
-if not TYPE_CHECKING:
-    __getattr__ = refusing("tilegrad.torch.distributed.nn")
+refuse_others(__name__, "torch.distributed.nn")

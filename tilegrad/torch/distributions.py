@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import functools
 import inspect
-import sys
 from typing import TYPE_CHECKING, Any
 
 from tilegrad.nn import distributions as ours
 from tilegrad.nn.distributions.distribution import NoFormulaError
 from tilegrad.nn.distributions.divergences import DIVERGENCES
-from tilegrad.tensor.handle.size_arguments import here
 from tilegrad.tensor.tensor import Tensor as OurTensor
 from tilegrad.torch import constraints, parameters_of_laws
-from tilegrad.torch.absent_hints import refusing
+from tilegrad.torch.absent_hints import refuse_others
 from tilegrad.torch.families import attributes_of, expanded
 from tilegrad.torch.inverse_transforms import Invertible, argument_of
 from tilegrad.torch.module_aliases import also_known
@@ -22,74 +20,19 @@ from tilegrad.torch.size import Size
 from tilegrad.torch.tensor import Tensor, as_ours, with_ours
 
 if TYPE_CHECKING:
-    from tilegrad.nn.distributions import AbsTransform as AbsTransform
-    from tilegrad.nn.distributions import AffineTransform as AffineTransform
-    from tilegrad.nn.distributions import Bernoulli as Bernoulli
-    from tilegrad.nn.distributions import Beta as Beta
-    from tilegrad.nn.distributions import Binomial as Binomial
-    from tilegrad.nn.distributions import Categorical as Categorical
-    from tilegrad.nn.distributions import CatTransform as CatTransform
-    from tilegrad.nn.distributions import Cauchy as Cauchy
-    from tilegrad.nn.distributions import Chi2 as Chi2
-    from tilegrad.nn.distributions import ComposeTransform as ComposeTransform
-    from tilegrad.nn.distributions import ContinuousBernoulli as ContinuousBernoulli
-    from tilegrad.nn.distributions import CorrCholeskyTransform as CorrCholeskyTransform
-    from tilegrad.nn.distributions import (
-        CumulativeDistributionTransform as CumulativeDistributionTransform,
-    )
-    from tilegrad.nn.distributions import Dirichlet as Dirichlet
-    from tilegrad.nn.distributions import Distribution as Distribution
-    from tilegrad.nn.distributions import Exponential as Exponential
-    from tilegrad.nn.distributions import ExpTransform as ExpTransform
-    from tilegrad.nn.distributions import FisherSnedecor as FisherSnedecor
-    from tilegrad.nn.distributions import Gamma as Gamma
-    from tilegrad.nn.distributions import Geometric as Geometric
-    from tilegrad.nn.distributions import Gumbel as Gumbel
-    from tilegrad.nn.distributions import HalfCauchy as HalfCauchy
-    from tilegrad.nn.distributions import HalfNormal as HalfNormal
-    from tilegrad.nn.distributions import Independent as Independent
-    from tilegrad.nn.distributions import IndependentTransform as IndependentTransform
-    from tilegrad.nn.distributions import InverseGamma as InverseGamma
-    from tilegrad.nn.distributions import Kumaraswamy as Kumaraswamy
-    from tilegrad.nn.distributions import Laplace as Laplace
-    from tilegrad.nn.distributions import LKJCholesky as LKJCholesky
-    from tilegrad.nn.distributions import LogisticNormal as LogisticNormal
-    from tilegrad.nn.distributions import LogNormal as LogNormal
-    from tilegrad.nn.distributions import LowerCholeskyTransform as LowerCholeskyTransform
-    from tilegrad.nn.distributions import (
-        LowRankMultivariateNormal as LowRankMultivariateNormal,
-    )
-    from tilegrad.nn.distributions import MixtureSameFamily as MixtureSameFamily
-    from tilegrad.nn.distributions import Multinomial as Multinomial
-    from tilegrad.nn.distributions import MultivariateNormal as MultivariateNormal
-    from tilegrad.nn.distributions import NegativeBinomial as NegativeBinomial
-    from tilegrad.nn.distributions import Normal as Normal
-    from tilegrad.nn.distributions import OneHotCategorical as OneHotCategorical
-    from tilegrad.nn.distributions import (
-        OneHotCategoricalStraightThrough as OneHotCategoricalStraightThrough,
-    )
-    from tilegrad.nn.distributions import Pareto as Pareto
-    from tilegrad.nn.distributions import Poisson as Poisson
-    from tilegrad.nn.distributions import PositiveDefiniteTransform as PositiveDefiniteTransform
-    from tilegrad.nn.distributions import PowerTransform as PowerTransform
-    from tilegrad.nn.distributions import RelaxedBernoulli as RelaxedBernoulli
-    from tilegrad.nn.distributions import RelaxedOneHotCategorical as RelaxedOneHotCategorical
-    from tilegrad.nn.distributions import ReshapeTransform as ReshapeTransform
-    from tilegrad.nn.distributions import SigmoidTransform as SigmoidTransform
-    from tilegrad.nn.distributions import SoftmaxTransform as SoftmaxTransform
-    from tilegrad.nn.distributions import SoftplusTransform as SoftplusTransform
-    from tilegrad.nn.distributions import StackTransform as StackTransform
-    from tilegrad.nn.distributions import (
-        StickBreakingTransform as StickBreakingTransform,
-    )
-    from tilegrad.nn.distributions import StudentT as StudentT
-    from tilegrad.nn.distributions import TanhTransform as TanhTransform
-    from tilegrad.nn.distributions import Transform as Transform
-    from tilegrad.nn.distributions import TransformedDistribution as TransformedDistribution
-    from tilegrad.nn.distributions import Uniform as Uniform
-    from tilegrad.nn.distributions import VonMises as VonMises
-    from tilegrad.nn.distributions import Weibull as Weibull
-    from tilegrad.nn.distributions import Wishart as Wishart
+    from tilegrad.nn.distributions import Distribution, Independent, register_kl
+    from tilegrad.nn.distributions.bounded import *
+    from tilegrad.nn.distributions.circular import *
+    from tilegrad.nn.distributions.continuous import *
+    from tilegrad.nn.distributions.counts import *
+    from tilegrad.nn.distributions.discrete import *
+    from tilegrad.nn.distributions.gamma import *
+    from tilegrad.nn.distributions.low_rank import *
+    from tilegrad.nn.distributions.matrices import *
+    from tilegrad.nn.distributions.mixture import *
+    from tilegrad.nn.distributions.normal import *
+    from tilegrad.nn.distributions.shaped_transforms import *
+    from tilegrad.nn.distributions.transforms import *
 else:
     Distribution = ours.Distribution
 
@@ -112,19 +55,10 @@ __all__ = [
 _METHODS = ("sample", "rsample", "log_prob", "entropy", "perplexity", "cdf", "icdf")
 _TRANSFORMS = ("__call__", "log_abs_det_jacobian")
 # Arguments that must be positive, and those that are probabilities.
-_POSITIVE = frozenset(
-    [
-        "scale",
-        "rate",
-        "concentration",
-        "concentration0",
-        "concentration1",
-        "df",
-        "df1",
-        "df2",
-        "alpha",
-    ]
-)
+_POSITIVE = frozenset([
+    "scale", "rate", "concentration", "concentration0", "concentration1", "df", "df1", "df2",
+    "alpha",
+])  # fmt: skip
 _PLAIN = (ours.Independent, ours.MixtureSameFamily, ours.TransformedDistribution)
 # Every distribution of PyTorch has these, if only to say that there is no formula.
 _MOMENTS = ("mean", "variance", "mode")
@@ -260,7 +194,7 @@ def _made(kind: Any) -> type:
 
 def _absent(name: str) -> Any:
     def refuse(self: Any, *args: Any, **options: Any) -> Any:
-        raise NoFormulaError(f"{type(self).__name__}.{name}: there is no formula", line=here())
+        raise NoFormulaError(f"{type(self).__name__}.{name}: there is no formula")
 
     return called(refuse, name)
 
@@ -418,8 +352,6 @@ if not TYPE_CHECKING:
     register_kl = ours.register_kl
     identity_transform = globals()["ComposeTransform"]([])
 
-    __getattr__ = refusing(__name__)
-
 
 # PyTorch's files of the same names.
 _FILES = (
@@ -432,6 +364,7 @@ _FILES = (
     "relaxed_categorical", "studentT", "transformed_distribution", "transforms", "uniform",
     "von_mises", "weibull", "wishart",
 )  # fmt: skip
-also_known(sys.modules[__name__], _FILES, sys.modules[__name__], {})
-also_known(sys.modules[__name__], ("constraints",), constraints, {})
-also_known(sys.modules[__name__], ("utils",), parameters_of_laws, {})
+also_known(__name__, _FILES)
+also_known(__name__, ("constraints",), constraints)
+also_known(__name__, ("utils",), parameters_of_laws)
+refuse_others(__name__)

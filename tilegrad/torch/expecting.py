@@ -8,7 +8,6 @@ from typing import Any, TypeVar, cast
 
 from tilegrad.base.errors import KindError, ShapeError, article, type_name
 from tilegrad.tensor.handle.core import describe
-from tilegrad.tensor.handle.size_arguments import here
 from tilegrad.tensor.tensor import Tensor
 from tilegrad.torch.naming import called
 
@@ -20,7 +19,7 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 def no_tensor(name: str, value: object, where: str = "") -> KindError:
     """The error of `name`, which was given `value` in the place of a tensor."""
     shown = article(type_name(value))
-    return KindError(f"{name}: a tensor is needed{where}, not {shown}", line=here())
+    return KindError(f"{name}: a tensor is needed{where}, not {shown}")
 
 
 def of_ranks(name: str, tensors: Sequence[Any], ranks: Sequence[tuple[int, ...]]) -> None:
@@ -31,7 +30,6 @@ def of_ranks(name: str, tensors: Sequence[Any], ranks: Sequence[tuple[int, ...]]
             raise ShapeError(
                 f"{name}: a tensor of {shown} axes is needed, not of shape {tuple(each.shape)}",
                 tensor=describe(each.uop),
-                line=here(),
             )
 
 

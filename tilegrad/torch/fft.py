@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from tilegrad.base.dtype import DType
 from tilegrad.base.errors import UnsupportedDTypeError
-from tilegrad.tensor.handle.size_arguments import here
-from tilegrad.torch.absent_hints import refusing
+from tilegrad.torch.absent_hints import refuse_others
 from tilegrad.torch.autocast_methods import without_autocast
 from tilegrad.torch.complex import Complex
 from tilegrad.torch.tensor import Tensor, as_ours
@@ -42,7 +41,6 @@ def _real(input: Any) -> Tensor:
     if isinstance(x, Complex):
         raise UnsupportedDTypeError(
             f"fft: a transform of real numbers, not of {x.dtype}",
-            line=here(),
             remedy="fft, fft2 and fftn are those of complex numbers; z.real and z.imag are real",
         )
     return x if x.dtype.is_float else x.float()
@@ -254,4 +252,5 @@ def istft(
 
 if not TYPE_CHECKING:
     globals().update({name: without_autocast(globals()[name]) for name in __all__})
-    __getattr__ = refusing(__name__)
+
+refuse_others(__name__)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tilegrad import func as ours
 from tilegrad.func.argument_trees import flatten
 from tilegrad.tensor.tensor import Tensor as OurTensor
-from tilegrad.torch.absent_hints import refusing
+from tilegrad.torch.absent_hints import refuse_others
 from tilegrad.torch.complex_families import has_complex
 from tilegrad.torch.tensor import with_ours
 from tilegrad.torch.thread_modes import is_grad_enabled
@@ -194,5 +194,4 @@ def stack_module_state(models: Any) -> tuple[dict[str, Any], dict[str, Any]]:
     return parameters, {name: each for name, each in found.items() if name in names}
 
 
-if not TYPE_CHECKING:
-    __getattr__ = refusing(__name__)
+refuse_others(__name__)

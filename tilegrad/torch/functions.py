@@ -13,7 +13,6 @@ from tilegrad.base.dtype_promotion import promote
 from tilegrad.base.errors import ConfigError, KindError, ShapeError, UnsupportedDTypeError, article
 from tilegrad.nn.distributions import Binomial
 from tilegrad.tensor import tensor as ours
-from tilegrad.tensor.handle.size_arguments import here
 from tilegrad.tensor.tensor import Tensor as OurTensor
 from tilegrad.torch.autocast_methods import AUTOCAST_FROM
 from tilegrad.torch.complex import Complex
@@ -106,12 +105,12 @@ def each_tensor(name: str, given: Any) -> list[Any]:
     """
     if not isinstance(given, (list, tuple)):
         shown = article(type(given).__name__)
-        raise KindError(f"{name}: a list of tensors is needed, not {shown}", line=here())
+        raise KindError(f"{name}: a list of tensors is needed, not {shown}")
     for number, each in enumerate(given):
         if not isinstance(each, (OurTensor, Complex)):
             raise no_tensor(name, each, f" as element {number}")
     if not given:
-        raise ConfigError(f"{name}: there is no tensor", line=here())
+        raise ConfigError(f"{name}: there is no tensor")
     return [as_ours(each) for each in given]
 
 
@@ -246,7 +245,7 @@ def einsum(equation: Any, *operands: Any) -> Tensor:
         operands = given[: 2 * count : 2]
     if not isinstance(equation, str):
         shown = article(type(equation).__name__)
-        raise KindError(f"einsum: the equation must be a text, not {shown}", line=here())
+        raise KindError(f"einsum: the equation must be a text, not {shown}")
     tensors = _each("einsum", operands)
     wanted = autocast_dtype()
     if wanted is not None:
@@ -396,7 +395,7 @@ def repeat_interleave(
         given, repeats = Tensor.arange(len(given)).long(), given
     if isinstance(repeats, OurTensor) and repeats.dtype.is_float:
         raise UnsupportedDTypeError(
-            f"repeat_interleave: repeats are integers, not {repeats.dtype.name}", line=here()
+            f"repeat_interleave: repeats are integers, not {repeats.dtype.name}"
         )
     found: Tensor = given.repeat_interleave(repeats, dim)
     return found

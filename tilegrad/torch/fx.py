@@ -4,11 +4,10 @@ module is a `GraphModule` and no value a `Proxy`.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
+from typing import Any, NoReturn, TypeVar
 
-from tilegrad.torch.absent_hints import absent, refusing
+from tilegrad.torch.absent_hints import absent, refuse_others
 from tilegrad.torch.module_aliases import also_known
 from tilegrad.torch.nn.module import Module
 
@@ -74,10 +73,7 @@ def guard_or_false(a: Any) -> bool:
 
 guard_or_true = guard_size_oblivious = statically_known_true = guard_or_false
 
-_this = sys.modules[__name__]
-also_known(_this, ("experimental",), _this, {})
-also_known(sys.modules[f"{__name__}.experimental"], ("proxy_tensor", "symbolic_shapes"), _this, {})
+also_known(__name__, ("experimental",))
+also_known(f"{__name__}.experimental", ("proxy_tensor", "symbolic_shapes"))
 
-
-if not TYPE_CHECKING:
-    __getattr__ = refusing(__name__)
+refuse_others(__name__)

@@ -9,7 +9,6 @@ from typing import Any
 
 from tilegrad.base.errors import IndexBoundsError
 from tilegrad.tensor.handle.core import describe
-from tilegrad.tensor.handle.size_arguments import here
 from tilegrad.tensor.storage.host_readable import known
 from tilegrad.tensor.tensor import Tensor as OurTensor
 
@@ -25,6 +24,5 @@ def refuse_negative(name: str, index: Any) -> None:
         raise IndexBoundsError(
             f"{name}: an index is below 0",
             index=describe(index.uop),
-            line=here(),
             remedy="add the size of the axis, or index by x[...], which counts from the end",
         )

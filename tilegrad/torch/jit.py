@@ -4,11 +4,10 @@ function, or the module, itself.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final, Optional, TypeVar, Union
+from typing import Any, Final, Optional, TypeVar, Union
 
-from tilegrad.torch.absent_hints import absent, refusing
+from tilegrad.torch.absent_hints import absent, refuse_others
 from tilegrad.torch.module_aliases import also_known
 from tilegrad.torch.nn.module import Module
 
@@ -93,13 +92,9 @@ is_tracing = is_scripting
 
 # Types of arguments that scripts may be given one number for.
 BroadcastingList1 = BroadcastingList2 = BroadcastingList3 = list
-also_known(
-    sys.modules[__name__],
-    ("annotations",),
-    sys.modules[__name__],
-    {"Any": Any, "Dict": dict, "List": list, "Optional": Optional, "Tuple": tuple, "Union": Union},
-)
+_TYPES = {
+    "Any": Any, "Dict": dict, "List": list, "Optional": Optional, "Tuple": tuple, "Union": Union,
+}  # fmt: skip
+also_known(__name__, ("annotations",), own=_TYPES)
 
-
-if not TYPE_CHECKING:
-    __getattr__ = refusing(__name__)
+refuse_others(__name__)

@@ -11,7 +11,7 @@ import numpy
 from tilegrad.base.dtype import DType, dtypes
 from tilegrad.tensor.tensor import Tensor as OurTensor
 from tilegrad.torch import indefinite
-from tilegrad.torch.absent_hints import refusing
+from tilegrad.torch.absent_hints import refuse_others
 from tilegrad.torch.autocast_methods import from_float32, without_autocast
 from tilegrad.torch.complex import Complex
 from tilegrad.torch.complexes import from_numpy
@@ -456,4 +456,5 @@ def tensorsolve(A: Tensor, B: Tensor, dims: Any = None) -> Tensor:
 
 if not TYPE_CHECKING:
     globals().update({name: from_float32(globals()[name]) for name in FACTORS_FROM_FLOAT32})
-    __getattr__ = refusing(__name__)
+
+refuse_others(__name__)

@@ -5,21 +5,9 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 __all__ = [
-    "Eig",
-    "Eigh",
-    "Factor",
-    "Inverse",
-    "LdlFactor",
-    "LdlFactorWithInfo",
-    "LeastSquares",
-    "LogDet",
-    "Lu",
-    "LuFactor",
-    "LuFactorWithInfo",
-    "Qr",
-    "Result",
-    "Svd",
-]
+    "Eig", "Eigh", "Factor", "Inverse", "LdlFactor", "LdlFactorWithInfo", "LeastSquares", "LogDet",
+    "Lu", "LuFactor", "LuFactorWithInfo", "Qr", "Result", "Svd",
+]  # fmt: skip
 
 
 def _shown(name: str, found: Any) -> str:

@@ -17,7 +17,7 @@ import numpy
 
 from tilegrad.base.dtype import dtypes
 from tilegrad.base.errors import ShapeError
-from tilegrad.tensor.handle.size_arguments import here, show_shape
+from tilegrad.tensor.handle.size_arguments import show_shape
 from tilegrad.torch.pivots import pivots_of
 
 __all__ = ["eliminated", "factors_of", "lu_changes", "order_from", "packed_factors", "unpacked"]
@@ -56,7 +56,7 @@ def order_from(pivots: Any, rows: int) -> Any:
 def packed_factors(name: str, A: Any) -> tuple[Any, Any]:
     """The factors of `A` in one matrix, with their gradients, and the exchanges."""
     if A.ndim < 2:
-        raise ShapeError(f"{name}: {show_shape(A.shape)} is no matrix", line=here())
+        raise ShapeError(f"{name}: {show_shape(A.shape)} is no matrix")
     packed, pivots = eliminated(A.detach().numpy())
     found, exchanges = _made(A, packed), _made(A, pivots)
     if not A.requires_grad or not packed.size:

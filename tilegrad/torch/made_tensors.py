@@ -17,7 +17,7 @@ from tilegrad.tensor import tensor as ours
 from tilegrad.tensor.calls.changing_constants import uploaded_constant
 from tilegrad.tensor.calls.uploads import are_few
 from tilegrad.tensor.handle.core import as_dtype
-from tilegrad.tensor.handle.size_arguments import as_int, as_number, here
+from tilegrad.tensor.handle.size_arguments import as_int, as_number
 from tilegrad.tensor.handle.waiting import this_thread
 from tilegrad.tensor.storage.host_memory import is_array
 from tilegrad.tensor.tensor import Tensor as OurTensor
@@ -123,7 +123,7 @@ def tensor(
     ('int64', 'float32')
     """
     if data is None:
-        raise KindError("tensor: None has no dtype", line=here())
+        raise KindError("tensor: None has no dtype")
     if isinstance(data, OurTensor):
         target = data.device if device is None else device
         made: Tensor = as_ours(data).detach().clone().to(target)
@@ -274,7 +274,7 @@ def arange(start: Any, end: Any = None, step: Any = 1, **options: Unpack[Making]
     kind = dtypes.int64 if is_whole else dtypes.default_float
     begin, stop, by = (as_number("arange", "a bound", each) for each in numbers)
     if by == 0 or (stop - begin) * by < 0:
-        raise ConfigError(f"arange: no step of {by} leads from {begin} to {stop}", line=here())
+        raise ConfigError(f"arange: no step of {by} leads from {begin} to {stop}")
     made = Tensor.arange(begin, stop, by, **options_of(options, kind))
     return _positions_in_memory(made) if begin else made
 

@@ -13,7 +13,6 @@ from tilegrad.base.errors import DTypeError
 from tilegrad.engine.run.run import current_recording
 from tilegrad.tensor import tensor as ours
 from tilegrad.tensor.calls.templates import templated
-from tilegrad.tensor.handle.size_arguments import here
 from tilegrad.tensor.handle.tracing import is_transforming
 from tilegrad.tensor.tensor import Tensor as OurTensor
 from tilegrad.torch.argument_methods import (
@@ -321,7 +320,7 @@ def _as_filled(name: str, filled: Any, value: Any) -> Any:
     if dtype is dtypes.bool:
         return bool(value)
     if not min(dtype.min, -dtype.max) <= value <= dtype.max:
-        raise DTypeError(f"{name}: {value} does not fit {dtype.name}", line=here())
+        raise DTypeError(f"{name}: {value} does not fit {dtype.name}")
     return int(value) % (1 << dtype.bits) if dtype.min == 0 else int(value)
 
 

@@ -30,13 +30,17 @@ class _Names(ModuleType):
 
 
 def also_known(
-    package: ModuleType, names: Iterable[str], source: ModuleType, own: Mapping[str, Any]
+    module: str,
+    names: Iterable[str],
+    source: ModuleType | None = None,
+    own: Mapping[str, Any] | None = None,
 ) -> None:
-    """Let `package.name` be a module with the names of `source` and `own`, for each of `names`. A
-    function of that name stays what the package has.
+    """Let `module.name` be a module with the names of `source`, or of `module` itself, and with
+    `own`, for each of `names`. A function of that name stays what the module has.
     """
+    package = sys.modules[module]
     for name in names:
-        made = _Names(f"{package.__name__}.{name}", source, own)
+        made = _Names(f"{module}.{name}", source or package, own or {})
         sys.modules[made.__name__] = made
         if name not in package.__dict__:
             setattr(package, name, made)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from tilegrad.torch.absent_gpus import (
     device_count,
     empty_cache,
@@ -12,7 +10,7 @@ from tilegrad.torch.absent_gpus import (
     max_memory_allocated,
     memory_allocated,
     memory_reserved,
-    or_refusing,
+    refuse_others,
     synchronize,
 )
 from tilegrad.torch.random import manual_seed
@@ -22,6 +20,4 @@ __all__ = [
     "max_memory_allocated", "memory_allocated", "memory_reserved", "synchronize",
 ]  # fmt: skip
 
-
-if not TYPE_CHECKING:
-    __getattr__ = or_refusing(__name__)
+refuse_others(__name__)

@@ -7,13 +7,9 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 __all__ = [
-    "CountsAndEdges",
-    "LowestAndHighest",
-    "MantissaAndExponent",
-    "ValuesAndIndices",
-    "pair_of",
+    "CountsAndEdges", "LowestAndHighest", "MantissaAndExponent", "ValuesAndIndices", "pair_of",
     "wide_pair",
-]
+]  # fmt: skip
 
 
 class ValuesAndIndices(NamedTuple):

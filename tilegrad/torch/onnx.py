@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import enum
-import sys
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
-from tilegrad.torch.absent_hints import refusing
+from tilegrad.torch.absent_hints import refuse_others
 from tilegrad.torch.module_aliases import also_known
 
 __all__ = [
@@ -53,13 +52,6 @@ def unregister_custom_op_symbolic(symbolic_name: str, opset_version: int) -> Non
     """Nothing: none is registered."""
 
 
-also_known(
-    sys.modules[__name__],
-    ("symbolic_helper", *(f"symbolic_opset{version}" for version in range(9, 21))),
-    sys.modules[__name__],
-    {},
-)
+also_known(__name__, ("symbolic_helper", *(f"symbolic_opset{version}" for version in range(9, 21))))
 
-
-if not TYPE_CHECKING:
-    __getattr__ = refusing(__name__)
+refuse_others(__name__)

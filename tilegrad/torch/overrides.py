@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 from tilegrad.tensor.tensor import Tensor as OurTensor
-from tilegrad.torch.absent_hints import absent, refusing
+from tilegrad.torch.absent_hints import absent, refuse_others
 from tilegrad.torch.function_protocol import asked, overriding
 
 __all__ = [
@@ -57,5 +57,4 @@ def is_tensor_like(inp: Any) -> bool:
     return isinstance(inp, OurTensor) or hasattr(type(inp), "__torch_function__")
 
 
-if not TYPE_CHECKING:
-    __getattr__ = refusing(__name__)
+refuse_others(__name__)

@@ -40,8 +40,7 @@ def broadcast_all(*values: Any) -> tuple[Tensor, ...]:
 
 def _standard_normal(shape: Sequence[int], dtype: DType, device: Any) -> Tensor:
     """Draws of the standard normal distribution."""
-    found: Tensor = randn(tuple(shape), dtype=dtype, device=device)
-    return found
+    return randn(tuple(shape), dtype=dtype, device=device)
 
 
 def _sum_rightmost(value: Tensor, dim: int) -> Tensor:
@@ -77,8 +76,7 @@ def tril_matrix_to_vec(mat: Tensor, diag: int = 0) -> Tensor:
 def clamp_probs(probs: Tensor) -> Tensor:
     """Probabilities whose logarithms are finite."""
     least = _EPSILON.get(probs.dtype, _EPSILON[dtypes.float16])
-    found: Tensor = probs.clamp(least, 1 - least)
-    return found
+    return probs.clamp(least, 1 - least)
 
 
 def probs_to_logits(probs: Tensor, is_binary: bool = False) -> Tensor:
@@ -89,8 +87,7 @@ def probs_to_logits(probs: Tensor, is_binary: bool = False) -> Tensor:
 
 def logits_to_probs(logits: Tensor, is_binary: bool = False) -> Tensor:
     """The probabilities of logarithms, which need not add up to one before."""
-    found: Tensor = logits.sigmoid() if is_binary else logits.softmax(-1)
-    return found
+    return logits.sigmoid() if is_binary else logits.softmax(-1)
 
 
 class lazy_property:

@@ -7,7 +7,6 @@ from typing import Any
 
 from tilegrad.base.dtype import dtypes
 from tilegrad.base.errors import ConfigError
-from tilegrad.tensor.handle.size_arguments import here
 from tilegrad.tensor.tensor import Tensor as OurTensor
 from tilegrad.torch.expecting import no_tensor
 from tilegrad.torch.made_tensors import tensor
@@ -47,7 +46,7 @@ def _polynomial(
         most = int(degrees.max().item()) if degrees.numel() else 0
         if most > _LARGEST:
             raise ConfigError(
-                f"{name}: a degree of {most}", line=here(), rule=f"at most {_LARGEST}: step by step"
+                f"{name}: a degree of {most}", rule=f"at most {_LARGEST}: step by step"
             )
         shape = OurTensor.broadcast_shapes(x.shape, degrees.shape)
         before, now = x.ones_like(), first(x)

@@ -6,13 +6,13 @@ import contextlib
 import os
 import struct
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 from tilegrad.base.dtype import dtypes
 from tilegrad.tensor.indexing.generator import generator as stream
 from tilegrad.tensor.tensor import Tensor as OurTensor
 from tilegrad.torch import device_names
-from tilegrad.torch.absent_hints import refusing
+from tilegrad.torch.absent_hints import refuse_others
 from tilegrad.torch.streams import Stream, go_on, position
 from tilegrad.torch.tensor import Tensor, as_ours
 
@@ -147,5 +147,4 @@ def fork_rng(devices: Any = None, enabled: bool = True) -> Iterator[None]:
             go_on(*before)
 
 
-if not TYPE_CHECKING:
-    __getattr__ = refusing(__name__)
+refuse_others(__name__)

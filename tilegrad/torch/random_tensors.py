@@ -10,24 +10,15 @@ from tilegrad.base.dtype import DType, dtypes
 from tilegrad.base.errors import ConfigError
 from tilegrad.tensor import tensor as ours
 from tilegrad.tensor.calls.draws import drawn_at_once
-from tilegrad.tensor.handle.size_arguments import here
 from tilegrad.tensor.tensor import Tensor as OurTensor
 from tilegrad.torch.made_tensors import Making, full_like, like, options_of, sizes_of
 from tilegrad.torch.streams import Stream, drawing
 from tilegrad.torch.tensor import Tensor, as_ours
 
 __all__ = [
-    "bernoulli",
-    "multinomial",
-    "normal",
-    "rand",
-    "rand_like",
-    "randint",
-    "randint_like",
-    "randn",
-    "randn_like",
-    "randperm",
-]
+    "bernoulli", "multinomial", "normal", "rand", "rand_like", "randint", "randint_like", "randn",
+    "randn_like", "randperm",
+]  # fmt: skip
 
 
 def _drawn(make: Callable[..., Tensor], sizes: Sequence[int], options: dict[str, Any]) -> Tensor:
@@ -113,7 +104,7 @@ def normal(
     `std`.
     """
     if isinstance(std, (int, float)) and std < 0:
-        raise ConfigError(f"normal: std {std} is below 0", line=here())
+        raise ConfigError(f"normal: std {std} is below 0")
     if size is None:
         size = tuple(mean.shape if isinstance(mean, OurTensor) else std.shape)
     wants_grad = options.pop("requires_grad", False)

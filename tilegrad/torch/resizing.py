@@ -9,7 +9,6 @@ from typing import Any
 from tilegrad.base.config import gradients
 from tilegrad.base.errors import UnsupportedError
 from tilegrad.tensor.handle.aliases import look, same_storage, steps
-from tilegrad.tensor.handle.size_arguments import here
 from tilegrad.torch.storage import Storage
 
 __all__ = ["Resizing"]
@@ -112,7 +111,6 @@ class Resizing:
         if found.root is None:
             raise UnsupportedError(
                 "resize_: a view that was computed apart from what it is a view of",
-                line=here(),
                 remedy="resize what it is a view of, or a clone() of the view",
             )
         root = self._alias_of_all(found.root)
@@ -122,7 +120,6 @@ class Resizing:
         if any(each is not self and each is not whole for each in self._aliases()):
             raise UnsupportedError(
                 "resize_: memory grows that other tensors look at too",
-                line=here(),
                 remedy="make a tensor of the new shape, and copy_() what stays",
             )
 

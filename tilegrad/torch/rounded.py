@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from tilegrad.base.errors import ShapeError
-from tilegrad.tensor.handle.size_arguments import here
 from tilegrad.torch.made_tensors import tensor
 from tilegrad.torch.tensor import Tensor
 
@@ -40,8 +39,7 @@ def fake_quantize_per_channel_affine(
         if tuple(given.shape) != (sizes[axis],):
             raise ShapeError(
                 f"fake_quantize_per_channel_affine: {name} of shape {tuple(given.shape)} for "
-                f"{sizes[axis]} indices of axis {axis}",
-                line=here(),
+                f"{sizes[axis]} indices of axis {axis}"
             )
     zero = zero_point.reshape(sizes)
     return _rounded(input, scale.reshape(sizes), zero, quant_min, quant_max)

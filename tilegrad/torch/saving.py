@@ -28,7 +28,6 @@ from tilegrad.io import torch_load
 from tilegrad.io.mapped import tensor_over
 from tilegrad.io.torch_values import DeviceName, Location, Marks
 from tilegrad.ir.sizes import row_major
-from tilegrad.tensor.handle.size_arguments import here
 from tilegrad.tensor.tensor import Tensor as OurTensor
 from tilegrad.torch.complex import Complex
 from tilegrad.torch.device_names import device, name_of
@@ -168,9 +167,7 @@ class _Writer:
         """A tensor by its layout in a storage; pairs as complex numbers of a `kind`."""
         is_pairs, kind = kind is not None, kind or _STORAGES.get(tensor.dtype)
         if kind is None:
-            raise DataError(
-                f"torch.save: {article(tensor.dtype.name)} tensor has no storage", line=here()
-            )
+            raise DataError(f"torch.save: {article(tensor.dtype.name)} tensor has no storage")
         position = len(self.tensors)
         self.tensors.append(tensor)
         if is_pairs:

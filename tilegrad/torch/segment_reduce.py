@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from tilegrad.base.errors import ConfigError, ShapeError
-from tilegrad.tensor.handle.size_arguments import here
+from tilegrad.base.errors import ConfigError, ShapeError, check_choice
 from tilegrad.torch.made_tensors import arange, full
 from tilegrad.torch.tensor import Tensor
 
@@ -58,9 +57,7 @@ def segment_reduce(
     _check_counts(data, counts, axis)
     rows, groups = int(data.shape[axis]), int(counts.shape[-1])
     if not unsafe and not bool((counts.sum(-1) == rows).all().item()):
-        raise ShapeError(
-            f"segment_reduce: the lengths do not add up to the {rows} rows", line=here()
-        )
+        raise ShapeError(f"segment_reduce: the lengths do not add up to the {rows} rows")
     before, after = tuple(data.shape[:axis]), tuple(data.shape[axis + 1 :])
     counts = counts.reshape(-1, groups)
     found = _reduced(data.reshape(len(counts), rows, -1), counts, reduce, initial)
@@ -76,17 +73,13 @@ def _check_arguments(
     reduce: str, lengths: Tensor | None, indices: Tensor | None, offsets: Tensor | None
 ) -> None:
     """Raise unless the reduction is known and the groups are given in one way."""
-    if reduce not in _KINDS:
-        raise ConfigError(
-            f"segment_reduce: unknown reduction {reduce!r}", known=", ".join(_KINDS), line=here()
-        )
+    check_choice("segment_reduce", "reduction", reduce, _KINDS)
     if (lengths is None) == (offsets is None):
-        raise ShapeError("segment_reduce: pass either lengths or offsets", line=here())
+        raise ShapeError("segment_reduce: pass either lengths or offsets")
     if indices is not None:
         raise ConfigError(
             "segment_reduce: indices are not taken, as in PyTorch",
             remedy="pass lengths or offsets; scatter_reduce takes an index for each row",
-            line=here(),
         )
 
 
@@ -97,7 +90,6 @@ def _check_counts(data: Tensor, counts: Any, axis: int) -> None:
             f"segment_reduce: groups of shape {tuple(counts.shape)} for axis {axis} of "
             f"{tuple(data.shape)}",
             rule="the sizes before the axis, and the number of groups",
-            line=here(),
         )
 
 

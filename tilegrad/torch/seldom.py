@@ -11,7 +11,6 @@ import numpy
 
 from tilegrad.base.dtype import dtypes
 from tilegrad.base.errors import ConfigError
-from tilegrad.tensor.handle.size_arguments import here
 from tilegrad.torch.complexes import ones_like, tensor
 from tilegrad.torch.lu_factors import unpacked
 from tilegrad.torch.naming import called
@@ -115,7 +114,7 @@ def grid_sampler(
         ("padding_mode", padding_mode, _PADDINGS),
     ):
         if not 0 <= mode < len(known):
-            raise ConfigError(f"grid_sampler: no {name} {mode}: 0 to {len(known) - 1}", line=here())
+            raise ConfigError(f"grid_sampler: no {name} {mode}: 0 to {len(known) - 1}")
     return functional.grid_sample(
         input, grid, _MODES[interpolation_mode], _PADDINGS[padding_mode], align_corners
     )

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy
 
 from tilegrad.base.dtype import DType, dtypes
 from tilegrad.base.errors import IndexBoundsError, KindError, ShapeError, UnsupportedError
-from tilegrad.tensor.handle.size_arguments import here, show_shape
+from tilegrad.tensor.handle.size_arguments import show_shape
 from tilegrad.tensor.tensor import Tensor as OurTensor
-from tilegrad.torch.absent_hints import refusing
+from tilegrad.torch.absent_hints import refuse_others
 from tilegrad.torch.made_tensors import tensor
 from tilegrad.torch.sparse_tensor import CSR, Sparse
 from tilegrad.torch.tensor import Tensor, as_ours
@@ -26,7 +26,7 @@ __all__ = [
 def _indices_of(name: str, indices: Any) -> Tensor:
     found = as_ours(indices) if isinstance(indices, OurTensor) else tensor(indices)
     if found.dtype.is_float:
-        raise KindError(f"{name}: indices are integers, not {found.dtype.name}", line=here())
+        raise KindError(f"{name}: indices are integers, not {found.dtype.name}")
     return found.long()
 
 
@@ -61,7 +61,6 @@ def sparse_coo_tensor(
             f"sparse_coo_tensor: indices {show_shape(positions.shape)} for values "
             f"{show_shape(present.shape)}",
             rule="(axes, number) and (number, ...)",
-            line=here(),
         )
     present = present if present.ndim else present.reshape(1)
     axes = positions.shape[0]
@@ -71,13 +70,10 @@ def sparse_coo_tensor(
     if len(shape) != axes + present.ndim - 1 or tuple(shape[axes:]) != tuple(present.shape[1:]):
         raise ShapeError(
             f"sparse_coo_tensor: size {tuple(shape)} for {axes} sparse axes and values "
-            f"{show_shape(present.shape)}",
-            line=here(),
+            f"{show_shape(present.shape)}"
         )
     if array.size and (array.min() < 0 or (largest >= numpy.array(shape[:axes])).any()):
-        raise IndexBoundsError(
-            f"sparse_coo_tensor: an index outside of {tuple(shape)}", line=here()
-        )
+        raise IndexBoundsError(f"sparse_coo_tensor: an index outside of {tuple(shape)}")
     made = Sparse(positions, present, shape, is_coalesced=bool(is_coalesced))
     return made.requires_grad_() if requires_grad else made
 
@@ -103,8 +99,7 @@ def sparse_csr_tensor(
     counts = numpy.diff(ends)
     if ends.ndim != 1 or not len(ends) or (counts < 0).any() or ends[-1] != columns.shape[0]:
         raise ShapeError(
-            f"sparse_csr_tensor: rows end at {ends.tolist()}, there are {columns.shape[0]} columns",
-            line=here(),
+            f"sparse_csr_tensor: rows end at {ends.tolist()}, there are {columns.shape[0]} columns"
         )
     rows = tensor(numpy.repeat(numpy.arange(len(counts)), counts), dtype=dtypes.int64)
     shape = (len(counts), int(columns.max().item()) + 1 if len(columns) else 0)
@@ -119,8 +114,8 @@ def mm(sparse: Any, dense: Any, reduce: str = "sum") -> Any:
     """The product of a sparse matrix with a dense one, or with a sparse one."""
     if reduce != "sum":
         raise UnsupportedError(
-            f"sparse.mm: reduce={reduce!r}", known="'sum'", line=here(),
-            remedy="x.index_reduce of the picked rows",
+            f"sparse.mm: reduce={reduce!r}", known="'sum'",
+            remedy="x.index_reduce of the picked rows"
         )  # fmt: skip
     return sparse @ dense
 
@@ -168,5 +163,4 @@ def log_softmax(input: Sparse, dim: int, *, dtype: DType | None = None) -> Spars
     return _normalised("log_softmax", input, dim, dtype)
 
 
-if not TYPE_CHECKING:
-    __getattr__ = refusing(__name__)
+refuse_others(__name__)

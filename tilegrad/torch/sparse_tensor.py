@@ -18,7 +18,7 @@ import numpy
 from tilegrad.base.dtype import DType, dtypes
 from tilegrad.base.errors import IndexBoundsError, KindError, ShapeError, UnsupportedError, article
 from tilegrad.nn.tree import Paired
-from tilegrad.tensor.handle.size_arguments import here, show_shape
+from tilegrad.tensor.handle.size_arguments import show_shape
 from tilegrad.tensor.tensor import Tensor as OurTensor
 from tilegrad.torch.made_tensors import tensor
 from tilegrad.torch.naming import called
@@ -236,15 +236,13 @@ class Sparse(Paired):
         Raises ShapeError for other than matrices.
         """
         if self.ndim != 2 or self.sparse_dim() != 2:
-            raise ShapeError(f"to_sparse_csr: {show_shape(self.shape)} is no matrix", line=here())
+            raise ShapeError(f"to_sparse_csr: {show_shape(self.shape)} is no matrix")
         whole = self.coalesce()
         return type(self)(whole._positions, whole.pair, self.shape, is_coalesced=True, layout=CSR)
 
     def numpy(self) -> Any:
         """Raises TypeError: an array has zeros."""
-        raise KindError(
-            "can't convert a sparse tensor to numpy", remedy="x.to_dense().numpy()", line=here()
-        )
+        raise KindError("can't convert a sparse tensor to numpy", remedy="x.to_dense().numpy()")
 
     __array__ = tolist = numpy
 
@@ -278,7 +276,7 @@ class Sparse(Paired):
         axes = list(range(self.sparse_dim()))
         first, second = self._axis("transpose", dim0), self._axis("transpose", dim1)
         if max(first, second) >= len(axes):
-            raise ShapeError("transpose: only sparse axes are exchanged", line=here())
+            raise ShapeError("transpose: only sparse axes are exchanged")
         axes[first], axes[second] = axes[second], axes[first]
         sizes = list(self.shape)
         sizes[first], sizes[second] = sizes[second], sizes[first]
@@ -288,8 +286,7 @@ class Sparse(Paired):
     def _axis(self, name: str, dim: int) -> int:
         if not -self.ndim <= dim < self.ndim:
             raise IndexBoundsError(
-                f"{name}: axis {dim} is out of range for a tensor with {self.ndim} axes",
-                line=here(),
+                f"{name}: axis {dim} is out of range for a tensor with {self.ndim} axes"
             )
         return dim % self.ndim
 
@@ -315,7 +312,7 @@ class Sparse(Paired):
     def __truediv__(self, other: Any) -> Self:
         if isinstance(other, Sparse) or (isinstance(other, OurTensor) and other.ndim):
             raise UnsupportedError(
-                "division of a sparse tensor is by a number", remedy="x.to_dense() / y", line=here()
+                "division of a sparse tensor is by a number", remedy="x.to_dense() / y"
             )
         return self._with(self.pair / other)
 
@@ -325,8 +322,7 @@ class Sparse(Paired):
         if other.shape != self.shape or other.sparse_dim() != self.sparse_dim():
             raise ShapeError(
                 f"add: sparse tensors of shapes {show_shape(self.shape)} and "
-                f"{show_shape(other.shape)}",
-                line=here(),
+                f"{show_shape(other.shape)}"
             )
         both = [each.unbind(0) for each in (self._positions, other._positions)]
         rows = [first.cat(second) for first, second in zip(*both)]
@@ -353,12 +349,9 @@ class Sparse(Paired):
             raise ShapeError(
                 f"matmul: a sparse {show_shape(self.shape)} and {show_shape(right.shape)}",
                 rule="a matrix times a matrix or a vector",
-                line=here(),
             )
         if self.shape[1] != right.shape[0]:
-            raise ShapeError(
-                f"matmul: inner sizes differ: {self.shape[1]} and {right.shape[0]}", line=here()
-            )
+            raise ShapeError(f"matmul: inner sizes differ: {self.shape[1]} and {right.shape[0]}")
         rows, columns = self._positions.unbind(0)
         values = self.pair if right.ndim == 1 else self.pair.unsqueeze(1)
         terms = values * right.index_select(0, columns)
@@ -379,9 +372,7 @@ class Sparse(Paired):
             return self - left if name in _REFLECTED else left - self.to_dense()
         if kind == "mul":
             return self * left
-        raise UnsupportedError(
-            f"{kind}: a dense tensor and a sparse one", remedy="x.to_dense()", line=here()
-        )
+        raise UnsupportedError(f"{kind}: a dense tensor and a sparse one", remedy="x.to_dense()")
 
     def mv(self, vec: Any) -> Tensor:
         """The product with a vector."""
@@ -455,9 +446,7 @@ for _name in ("float", "double", "half", "bfloat16", "int", "long", "cpu"):
 
 def _dense(name: str, value: Any) -> Tensor:
     if not isinstance(value, OurTensor):
-        raise KindError(
-            f"{name}: a tensor is needed, not {article(type(value).__name__)}", line=here()
-        )
+        raise KindError(f"{name}: a tensor is needed, not {article(type(value).__name__)}")
     return as_ours(value)  # type: ignore[no-any-return]
 
 

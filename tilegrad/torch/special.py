@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
 
 from tilegrad.tensor.tensor import Tensor as OurTensor
-from tilegrad.torch.absent_hints import refusing
+from tilegrad.torch.absent_hints import refuse_others
 from tilegrad.torch.airy import airy_ai
 from tilegrad.torch.bessel import (
     bessel_j0,
@@ -20,20 +19,7 @@ from tilegrad.torch.bessel import (
     spherical_bessel_j0,
 )
 from tilegrad.torch.expecting import no_tensor
-from tilegrad.torch.polynomials import (
-    chebyshev_polynomial_t,
-    chebyshev_polynomial_u,
-    chebyshev_polynomial_v,
-    chebyshev_polynomial_w,
-    hermite_polynomial_h,
-    hermite_polynomial_he,
-    laguerre_polynomial_l,
-    legendre_polynomial_p,
-    shifted_chebyshev_polynomial_t,
-    shifted_chebyshev_polynomial_u,
-    shifted_chebyshev_polynomial_v,
-    shifted_chebyshev_polynomial_w,
-)
+from tilegrad.torch.polynomials import *
 from tilegrad.torch.tensor import Tensor, as_ours
 
 __all__ = [
@@ -115,5 +101,4 @@ def ndtri(input: Tensor) -> Tensor:
     return made
 
 
-if not TYPE_CHECKING:
-    __getattr__ = refusing(__name__)
+refuse_others(__name__)

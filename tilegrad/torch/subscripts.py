@@ -10,7 +10,6 @@ from tilegrad.base.dtype import dtypes
 from tilegrad.base.errors import KindError
 from tilegrad.engine.run.run import current_recording
 from tilegrad.tensor.handle.core import Core, device_of
-from tilegrad.tensor.handle.size_arguments import here
 from tilegrad.tensor.handle.tracing import is_transforming
 from tilegrad.tensor.tensor import Tensor as OurTensor
 from tilegrad.tensor.writing.at_once import has_written
@@ -110,8 +109,7 @@ class Subscripts(OurTensor):
         if not isinstance(item, (OurTensor, bool, int, float, complex)):
             raise KindError(
                 f"Tensor.__contains__: a tensor or a number may be among its elements, not a "
-                f"{type(item).__name__}",
-                line=here(),
+                f"{type(item).__name__}"
             )
         return bool((self == item).any().item())
 

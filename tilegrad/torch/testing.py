@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy
 
 from tilegrad.base.dtype import DType, dtypes
 from tilegrad.tensor.tensor import Tensor as OurTensor
-from tilegrad.torch.absent_hints import refusing
+from tilegrad.torch.absent_hints import refuse_others
 from tilegrad.torch.complex import Complex
 from tilegrad.torch.complexes import as_tensor
 
@@ -103,5 +103,4 @@ def _of_tensors(actual: Any, expected: Any, rules: dict[str, Any]) -> str | None
     )
 
 
-if not TYPE_CHECKING:
-    __getattr__ = refusing(__name__)
+refuse_others(__name__)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 from tilegrad.base.dtype import DType
-from tilegrad.torch.absent_hints import refusing
+from tilegrad.torch.absent_hints import refuse_others
 from tilegrad.torch.device_names import device
 from tilegrad.torch.tensor import Tensor
 
@@ -23,6 +23,4 @@ _bool, _complex, _device, _dtype, _float, _int, _size = (
     bool, complex, device, DType, float, int, tuple,
 )  # fmt: skip
 
-
-if not TYPE_CHECKING:
-    __getattr__ = refusing(__name__)
+refuse_others(__name__)

@@ -2,15 +2,11 @@
 been built with: none.
 """
 
-from typing import TYPE_CHECKING
-
-from tilegrad.torch.absent_hints import refusing
+from tilegrad.torch.absent_hints import refuse_others
 
 __all__ = ["__version__", "cuda", "debug", "git_version", "hip"]
 
 __version__ = "2.13.0+tilegrad"
 debug, cuda, hip, git_version = False, None, None, "unknown"
 
-
-if not TYPE_CHECKING:
-    __getattr__ = refusing(__name__)
+refuse_others(__name__)

@@ -17,7 +17,6 @@ from typing import Any
 
 from tilegrad.base.dtype import DType, dtypes
 from tilegrad.base.errors import DataError
-from tilegrad.tensor.handle.size_arguments import here
 from tilegrad.tensor.tensor import Tensor as OurTensor
 from tilegrad.torch.shared_storages import Layout, Storages
 from tilegrad.torch.tensor import as_ours
@@ -120,7 +119,7 @@ def pickled(obj: Any) -> tuple[bytes, list[Any]]:
     try:
         pickler.dump(obj)
     except (pickle.PicklingError, AttributeError, TypeError) as error:
-        raise DataError(f"torch.save: {error}", line=here()) from error
+        raise DataError(f"torch.save: {error}") from error
     return file.getvalue(), pickler.tensors
 
 
@@ -146,7 +145,6 @@ class _Unpickler(pickle.Unpickler):
             raise RefusedObjects(
                 f"torch.load: the file holds more than tensors and plain data: "
                 f"{module_name}.{global_name}, and reading it runs what it says",
-                line=here(),
                 remedy="weights_only=False, for a file that you trust, or "
                 f"torch.serialization.add_safe_globals([{global_name}])",
             )
@@ -186,4 +184,4 @@ def unpickled(archive: zipfile.ZipFile, device: str | None, is_trusted: bool) ->
     except RefusedObjects:
         raise
     except (pickle.UnpicklingError, AttributeError, ImportError) as error:
-        raise DataError(f"torch.load: {error}", line=here()) from error
+        raise DataError(f"torch.load: {error}") from error

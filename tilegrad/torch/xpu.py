@@ -1,27 +1,16 @@
-"""`torch.xpu`: Intel's GPU, which programs of PyTorch ask for; OPENCL is the device here."""
+"""`torch.xpu`: Intel's GPU, which programs of PyTorch ask for; OPENCL is the device here.
+
+It has the names of `torch.mps`.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from tilegrad.torch.absent_gpus import (
-    device_count,
-    empty_cache,
-    is_available,
-    manual_seed_all,
-    max_memory_allocated,
-    memory_allocated,
-    memory_reserved,
-    or_refusing,
-    synchronize,
-)
-from tilegrad.torch.random import manual_seed
+from tilegrad.torch.absent_gpus import refuse_others
+from tilegrad.torch.mps import *
 
 __all__ = [
     "device_count", "empty_cache", "is_available", "manual_seed", "manual_seed_all",
     "max_memory_allocated", "memory_allocated", "memory_reserved", "synchronize",
 ]  # fmt: skip
 
-
-if not TYPE_CHECKING:
-    __getattr__ = or_refusing(__name__)
+refuse_others(__name__)

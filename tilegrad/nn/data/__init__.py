@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from tilegrad.base.absent import refusing
+from tilegrad.base.absent import refuse_others
 from tilegrad.nn.data.loader import DataLoader, collate, default_collate
 from tilegrad.nn.data.samplers import (
     BatchSampler,
@@ -15,16 +13,7 @@ from tilegrad.nn.data.samplers import (
     SubsetRandomSampler,
     WeightedRandomSampler,
 )
-from tilegrad.nn.data.sets import (
-    ChainDataset,
-    ConcatDataset,
-    Dataset,
-    IterableDataset,
-    StackDataset,
-    Subset,
-    TensorDataset,
-    random_split,
-)
+from tilegrad.nn.data.sets import *
 
 __all__ = [
     "BatchSampler", "ChainDataset", "ConcatDataset", "DataLoader", "Dataset", "DistributedSampler",
@@ -33,7 +22,4 @@ __all__ = [
     "random_split",
 ]  # fmt: skip
 
-
-if not TYPE_CHECKING:
-    # Last, so that the imports above do not ask it.
-    __getattr__ = refusing(__name__)
+refuse_others(__name__)  # Last, so that the imports above do not ask it.

@@ -20,7 +20,6 @@ import numpy as np
 from tilegrad.base.errors import ConfigError, DataError, article
 from tilegrad.nn.data.samplers import BatchSampler, stream
 from tilegrad.nn.data.sets import IterableDataset
-from tilegrad.tensor.handle.size_arguments import here
 from tilegrad.tensor.tensor import Tensor
 
 __all__ = ["DataLoader", "collate", "default_collate"]
@@ -163,27 +162,23 @@ class DataLoader:
         numbers = {"batch_size": (batch_size, 1), "prefetch": (prefetch, 1)}
         for name, (value, least) in {**numbers, "num_workers": (num_workers, 0)}.items():
             if value < least:
-                raise ConfigError(
-                    f"DataLoader: {name} must be at least {least}, not {value}", line=here()
-                )
+                raise ConfigError(f"DataLoader: {name} must be at least {least}, not {value}")
         if shuffle and sampler is not None:
-            raise ConfigError("DataLoader: shuffle and sampler are both given", line=here())
+            raise ConfigError("DataLoader: shuffle and sampler are both given")
         is_plain = batch_size == 1 and not shuffle and sampler is None and not drop_last
         if batch_sampler is not None and not is_plain:
             raise ConfigError(
-                "DataLoader: batch_sampler stands for batch_size, shuffle, sampler and drop_last",
-                line=here(),
+                "DataLoader: batch_sampler stands for batch_size, shuffle, sampler and drop_last"
             )
         self._is_stream = isinstance(dataset, IterableDataset)
         if self._is_stream and (shuffle or sampler is not None or batch_sampler is not None):
-            raise ConfigError("DataLoader: the order of an IterableDataset is its own", line=here())
+            raise ConfigError("DataLoader: the order of an IterableDataset is its own")
         if not self._is_stream and not (
             hasattr(dataset, "__len__") and hasattr(dataset, "__getitem__")
         ):
             raise DataError(
                 f"DataLoader: {article(type(dataset).__name__)} is no data set",
                 rule="it has a length, and items by index",
-                line=here(),
             )
         self.dataset, self.batch_size, self.shuffle = dataset, batch_size, shuffle
         self.drop_last, self.num_workers, self.prefetch = drop_last, num_workers, prefetch

@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 
 from tilegrad.base.errors import ConfigError
-from tilegrad.tensor.handle.size_arguments import here
 from tilegrad.tensor.indexing.generator import generator
 from tilegrad.tensor.tensor import Tensor
 
@@ -170,7 +169,6 @@ class WeightedRandomSampler(_Drawn):
             raise ConfigError(
                 f"WeightedRandomSampler: {num_samples} of {count} positive weights",
                 rule="weights are 0 or more, one at least more; as many as are drawn for once",
-                line=here(),
             )
 
     def __iter__(self) -> Iterator[int]:
@@ -200,9 +198,7 @@ class BatchSampler(Sampler):
 
     def __init__(self, sampler: Iterable[int], batch_size: int, drop_last: bool):
         if batch_size < 1:
-            raise ConfigError(
-                f"BatchSampler: batch_size must be at least 1, not {batch_size}", line=here()
-            )
+            raise ConfigError(f"BatchSampler: batch_size must be at least 1, not {batch_size}")
         self.sampler, self.batch_size, self.drop_last = sampler, batch_size, drop_last
 
     def __iter__(self) -> Iterator[list[int]]:
@@ -247,9 +243,7 @@ class DistributedSampler(Sampler):
         drop_last: bool = False,
     ):
         if not 0 <= rank < num_replicas:
-            raise ConfigError(
-                f"DistributedSampler: rank {rank} of {num_replicas} replicas", line=here()
-            )
+            raise ConfigError(f"DistributedSampler: rank {rank} of {num_replicas} replicas")
         self.dataset, self.num_replicas, self.rank = dataset, num_replicas, rank
         self.shuffle, self.seed, self.drop_last, self.epoch = shuffle, seed, drop_last, 0
 

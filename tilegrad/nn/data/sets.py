@@ -12,7 +12,6 @@ import numpy as np
 
 from tilegrad.base.errors import DataError, IndexBoundsError, ShapeError
 from tilegrad.nn.data.samplers import stream
-from tilegrad.tensor.handle.size_arguments import here
 from tilegrad.tensor.tensor import Tensor
 
 __all__ = [
@@ -67,9 +66,7 @@ class TensorDataset(Dataset):
         ]
         lengths = [len(each) for each in self.arrays]
         if not lengths or len(set(lengths)) > 1:
-            raise ShapeError(
-                f"TensorDataset: lengths differ, or there are none: {lengths}", line=here()
-            )
+            raise ShapeError(f"TensorDataset: lengths differ, or there are none: {lengths}")
 
     def __getitem__(self, index: int) -> tuple[Any, ...]:
         return tuple(np.asarray(each[index]) for each in self.arrays)
@@ -123,13 +120,13 @@ class ConcatDataset(Dataset):
     def __init__(self, datasets: Iterable[Any]):
         self.datasets = list(datasets)
         if not self.datasets:
-            raise DataError("ConcatDataset: there is no data set", line=here())
+            raise DataError("ConcatDataset: there is no data set")
         self.cumulative_sizes = list(itertools.accumulate(len(each) for each in self.datasets))
 
     def __getitem__(self, index: int) -> Any:
         count = len(self)
         if not -count <= index < count:
-            raise IndexBoundsError(f"ConcatDataset: no item {index} of {count}", line=here())
+            raise IndexBoundsError(f"ConcatDataset: no item {index} of {count}")
         index %= count
         number = bisect.bisect_right(self.cumulative_sizes, index)
         before = self.cumulative_sizes[number - 1] if number else 0
@@ -162,7 +159,6 @@ class StackDataset(Dataset):
             raise ShapeError(
                 f"StackDataset: lengths differ, or there are none: {lengths}",
                 rule="all in order, or all by name",
-                line=here(),
             )
 
     def __getitem__(self, index: int) -> Any:
@@ -240,8 +236,7 @@ def random_split(dataset: Any, lengths: Sequence[float], seed: int | None = None
         sizes = [size + (number < left) for number, size in enumerate(sizes)]
     if sum(sizes) != count:
         raise ShapeError(
-            f"random_split: lengths {list(lengths)} add up to {sum(lengths)}, not {count}",
-            line=here(),
+            f"random_split: lengths {list(lengths)} add up to {sum(lengths)}, not {count}"
         )
     order = stream(seed).permutation(count).tolist()
     ends = np.cumsum([0, *sizes]).tolist()

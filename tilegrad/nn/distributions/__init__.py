@@ -12,28 +12,9 @@ for, so parameters are not checked: a scale that is not positive gives what its 
 
 from tilegrad.nn.distributions.bounded import ContinuousBernoulli, Kumaraswamy, LogisticNormal
 from tilegrad.nn.distributions.circular import VonMises
-from tilegrad.nn.distributions.continuous import (
-    Cauchy,
-    Exponential,
-    Gumbel,
-    HalfCauchy,
-    Laplace,
-    Pareto,
-    Uniform,
-    Weibull,
-)
+from tilegrad.nn.distributions.continuous import *
 from tilegrad.nn.distributions.counts import FisherSnedecor, Multinomial, NegativeBinomial
-from tilegrad.nn.distributions.discrete import (
-    Bernoulli,
-    Binomial,
-    Categorical,
-    Geometric,
-    OneHotCategorical,
-    OneHotCategoricalStraightThrough,
-    Poisson,
-    RelaxedBernoulli,
-    RelaxedOneHotCategorical,
-)
+from tilegrad.nn.distributions.discrete import *
 from tilegrad.nn.distributions.distribution import Distribution, Independent
 from tilegrad.nn.distributions.divergences import kl_divergence, register_kl
 from tilegrad.nn.distributions.gamma import Beta, Chi2, Dirichlet, Gamma, InverseGamma, StudentT
@@ -41,30 +22,8 @@ from tilegrad.nn.distributions.low_rank import LowRankMultivariateNormal
 from tilegrad.nn.distributions.matrices import LKJCholesky, Wishart
 from tilegrad.nn.distributions.mixture import MixtureSameFamily
 from tilegrad.nn.distributions.normal import HalfNormal, LogNormal, MultivariateNormal, Normal
-from tilegrad.nn.distributions.shaped_transforms import (
-    AbsTransform,
-    CatTransform,
-    CorrCholeskyTransform,
-    CumulativeDistributionTransform,
-    IndependentTransform,
-    LowerCholeskyTransform,
-    PositiveDefiniteTransform,
-    ReshapeTransform,
-    SoftmaxTransform,
-    StackTransform,
-)
-from tilegrad.nn.distributions.transforms import (
-    AffineTransform,
-    ComposeTransform,
-    ExpTransform,
-    PowerTransform,
-    SigmoidTransform,
-    SoftplusTransform,
-    StickBreakingTransform,
-    TanhTransform,
-    Transform,
-    TransformedDistribution,
-)
+from tilegrad.nn.distributions.shaped_transforms import *
+from tilegrad.nn.distributions.transforms import *
 
 __all__ = [
     "AbsTransform", "AffineTransform", "Bernoulli", "Beta", "Binomial", "CatTransform",

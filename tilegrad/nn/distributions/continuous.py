@@ -6,12 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from tilegrad.nn.distributions.distribution import (
-    Distribution,
-    LocationScale,
-    together,
-    uniform,
-)
+from tilegrad.nn.distributions.distribution import Distribution, LocationScale, together, uniform
 from tilegrad.tensor.tensor import Tensor
 
 __all__ = [

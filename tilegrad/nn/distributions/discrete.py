@@ -8,7 +8,6 @@ from typing import Any
 
 from tilegrad.base.errors import ShapeError
 from tilegrad.nn.distributions.distribution import Distribution, chance, one_of, together, uniform
-from tilegrad.tensor.handle.size_arguments import here
 from tilegrad.tensor.tensor import Tensor
 
 __all__ = [
@@ -80,7 +79,7 @@ class Categorical(Distribution):
         one_of("Categorical", probs, logits)
         (given,) = together(logits if probs is None else probs)
         if not given.ndim:
-            raise ShapeError("Categorical: a number has no axis of classes", line=here())
+            raise ShapeError("Categorical: a number has no axis of classes")
         shares = given if logits is None else given.softmax(-1)
         self.probs = shares / shares.sum(-1, keepdim=True) if logits is None else shares
         self.logits = (

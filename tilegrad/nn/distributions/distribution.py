@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from tilegrad.base.errors import ConfigError
-from tilegrad.tensor.handle.size_arguments import here, show_shape
+from tilegrad.tensor.handle.size_arguments import show_shape
 from tilegrad.tensor.tensor import Tensor
 
 __all__ = [
@@ -62,9 +62,7 @@ class Distribution:
         support: Any = self.support  # type: ignore[attr-defined]
         if not support.check(value).all().item():
             raise ConfigError(
-                f"{type(self).__name__}: a value is outside of {support}",
-                value=repr(value),
-                line=here(),
+                f"{type(self).__name__}: a value is outside of {support}", value=repr(value)
             )
 
     def _extended_shape(self, sample_shape: Sequence[int] = ()) -> tuple[int, ...]:
@@ -91,7 +89,7 @@ class Distribution:
         Raises NoFormulaError where a draw has none.
         """
         raise NoFormulaError(
-            f"{type(self).__name__}.rsample: a draw has no gradient", remedy="sample()", line=here()
+            f"{type(self).__name__}.rsample: a draw has no gradient", remedy="sample()"
         )
 
     def log_prob(self, value: Tensor) -> Tensor:
@@ -135,7 +133,6 @@ def one_of(name: str, probs: Any, logits: Any) -> None:
         raise ConfigError(
             f"{name}: {'neither' if probs is None else 'both'} of probs and logits given",
             remedy="pass one of them",
-            line=here(),
         )
 
 
@@ -199,8 +196,7 @@ class Independent(Distribution):
         count = reinterpreted_batch_ndims
         if not 0 <= count <= len(base.batch_shape):
             raise ConfigError(
-                f"Independent: {count} axes of the batch {show_shape(base.batch_shape)}",
-                line=here(),
+                f"Independent: {count} axes of the batch {show_shape(base.batch_shape)}"
             )
         self.base, self.count = base, count
         cut = len(base.batch_shape) - count

@@ -28,7 +28,6 @@ from tilegrad.nn.distributions.low_rank import LowRankMultivariateNormal
 from tilegrad.nn.distributions.matrices import Wishart
 from tilegrad.nn.distributions.normal import HalfNormal, LogNormal, MultivariateNormal, Normal
 from tilegrad.nn.distributions.transforms import TransformedDistribution
-from tilegrad.tensor.handle.size_arguments import here
 from tilegrad.tensor.tensor import Tensor
 
 __all__ = ["DIVERGENCES", "kl_divergence", "register_kl"]
@@ -144,8 +143,7 @@ def _kl_wishart(p: Wishart, q: Wishart) -> Tensor:
 def _kl_transformed(p: TransformedDistribution, q: TransformedDistribution) -> Tensor:
     if p.event_shape != q.event_shape or p.transforms != q.transforms:
         raise NoFormulaError(
-            "kl_divergence: there is no formula for distributions of different transforms",
-            line=here(),
+            "kl_divergence: there is no formula for distributions of different transforms"
         )
     apart = kl_divergence(p.base_dist, q.base_dist)
     return over_last(apart, len(p.event_shape) - len(p.base_dist.event_shape))
@@ -237,7 +235,6 @@ def kl_divergence(p: Distribution, q: Distribution) -> Tensor:
             f"kl_divergence: there is no formula for {type(p).__name__} and {type(q).__name__}",
             known=", ".join(kind.__name__ for kind in DIVERGENCES),
             remedy="average p.log_prob(x) - q.log_prob(x) over x = p.rsample((n,))",
-            line=here(),
         )
     return found(p, q)
 

@@ -61,8 +61,7 @@ def _standard_gamma_path(concentration: Tensor, shape: tuple[Any, ...]) -> Tenso
     a = wide.detach()
     x = _standard_gamma(a, shape).clip(min=_TINY).detach()
     slope = a._wide_single(lambda a: _quantile_slope(a, x.cast(a.dtype)))
-    moved: Tensor = x + (wide - a) * slope.detach()
-    return moved
+    return x + (wide - a) * slope.detach()
 
 
 def _quantile_slope(a: Tensor, x: Tensor) -> Tensor:

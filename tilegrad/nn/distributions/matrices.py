@@ -10,7 +10,6 @@ from tilegrad.base.errors import ConfigError, OptionError
 from tilegrad.nn.distributions.distribution import Distribution, normal
 from tilegrad.nn.distributions.gamma import Beta, Chi2
 from tilegrad.nn.distributions.normal import Correlated, cholesky_of
-from tilegrad.tensor.handle.size_arguments import here
 from tilegrad.tensor.tensor import Tensor
 
 __all__ = ["LKJCholesky", "Wishart"]
@@ -121,7 +120,7 @@ class LKJCholesky(Distribution):
 
     def __init__(self, dim: int, concentration: Any = 1.0):
         if dim < 2:
-            raise ConfigError(f"LKJCholesky: dim is {dim}", rule="at least 2", line=here())
+            raise ConfigError(f"LKJCholesky: dim is {dim}", rule="at least 2")
         self.dim = dim
         self.concentration = (
             concentration if isinstance(concentration, Tensor) else Tensor(float(concentration))

@@ -7,7 +7,7 @@ from typing import Any
 
 from tilegrad.base.errors import ShapeError
 from tilegrad.nn.distributions.distribution import Distribution
-from tilegrad.tensor.handle.size_arguments import here, show_shape
+from tilegrad.tensor.handle.size_arguments import show_shape
 from tilegrad.tensor.tensor import Tensor
 
 __all__ = ["MixtureSameFamily"]
@@ -41,7 +41,6 @@ class MixtureSameFamily(Distribution):
             raise ShapeError(
                 f"MixtureSameFamily: {classes} classes, distributions of {show_shape(batch)}",
                 rule="the last axis of the components is that of the classes",
-                line=here(),
             )
         super().__init__(batch[:-1], component_distribution.event_shape)
 

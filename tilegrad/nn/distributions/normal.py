@@ -14,7 +14,6 @@ from tilegrad.nn.distributions.distribution import (
     normal,
     together,
 )
-from tilegrad.tensor.handle.size_arguments import here
 from tilegrad.tensor.tensor import Tensor
 
 __all__ = ["HalfNormal", "LogNormal", "MultivariateNormal", "Normal"]
@@ -115,7 +114,6 @@ def cholesky_of(
         raise error(
             f"{name}: {len(given)} of covariance_matrix, precision_matrix and scale_tril are given",
             remedy="pass one of them",
-            line=here(),
         )
     if scale_tril is not None:
         return scale_tril

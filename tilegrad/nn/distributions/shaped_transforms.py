@@ -9,7 +9,6 @@ from typing import Any
 from tilegrad.base.errors import ShapeError
 from tilegrad.nn.distributions.distribution import Distribution, over_last
 from tilegrad.nn.distributions.transforms import Transform
-from tilegrad.tensor.handle.size_arguments import here
 from tilegrad.tensor.tensor import Tensor
 
 __all__ = [
@@ -162,7 +161,7 @@ def _lower_of(values: Tensor) -> Tensor:
     count = values._sizes[-1]
     size = (1 + math.isqrt(1 + 8 * count)) // 2
     if size * (size - 1) // 2 != count:
-        raise ShapeError(f"CorrCholeskyTransform: {count} numbers are no triangle", line=here())
+        raise ShapeError(f"CorrCholeskyTransform: {count} numbers are no triangle")
     # A row with zero in front: the position of each element among them.
     table = [
         [1 + row * (row - 1) // 2 + column if column < row else 0 for column in range(size)]
@@ -284,8 +283,7 @@ class ReshapeTransform(Transform):
         super().__init__(cache_size)
         if math.prod(in_shape) != math.prod(out_shape):
             raise ShapeError(
-                f"ReshapeTransform: {tuple(in_shape)} and {tuple(out_shape)} differ in number",
-                line=here(),
+                f"ReshapeTransform: {tuple(in_shape)} and {tuple(out_shape)} differ in number"
             )
         self.in_shape, self.out_shape = tuple(in_shape), tuple(out_shape)
 

@@ -12,7 +12,6 @@ from tilegrad.nn.distributions.distribution import (
     NoFormulaError,
     over_last,
 )
-from tilegrad.tensor.handle.size_arguments import here
 from tilegrad.tensor.tensor import Tensor
 
 __all__ = [
@@ -79,8 +78,7 @@ class Transform(Alike):
         if self._is_rising:
             return 1
         raise NoFormulaError(
-            f"{type(self).__name__}.sign: the function does not rise or fall throughout",
-            line=here(),
+            f"{type(self).__name__}.sign: the function does not rise or fall throughout"
         )
 
     def __call__(self, x: Tensor) -> Tensor:

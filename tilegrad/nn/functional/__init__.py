@@ -1,34 +1,7 @@
 """Functions under the names and arguments of PyTorch's `nn.functional`."""
 
-from typing import TYPE_CHECKING
-
-from tilegrad.base.absent import refusing
-from tilegrad.nn.functional.activations import (
-    celu,
-    elu,
-    gelu,
-    glu,
-    hardshrink,
-    hardsigmoid,
-    hardswish,
-    hardtanh,
-    leaky_relu,
-    logsigmoid,
-    mish,
-    prelu,
-    relu,
-    relu6,
-    rrelu,
-    selu,
-    sigmoid,
-    silu,
-    softplus,
-    softshrink,
-    softsign,
-    tanh,
-    tanhshrink,
-    threshold,
-)
+from tilegrad.base.absent import refuse_others
+from tilegrad.nn.functional.activations import *
 from tilegrad.nn.functional.columns import fold, unfold
 from tilegrad.nn.functional.convolution import (
     conv1d,
@@ -40,69 +13,13 @@ from tilegrad.nn.functional.convolution import (
 )
 from tilegrad.nn.functional.ctc import ctc_loss
 from tilegrad.nn.functional.distances import cosine_similarity, pairwise_distance, pdist
-from tilegrad.nn.functional.dropout import (
-    alpha_dropout,
-    dropout,
-    dropout1d,
-    dropout2d,
-    dropout3d,
-    feature_alpha_dropout,
-)
+from tilegrad.nn.functional.dropout import *
 from tilegrad.nn.functional.embedding import embedding, embedding_bag, one_hot
 from tilegrad.nn.functional.fractional import fractional_max_pool2d, fractional_max_pool3d
-from tilegrad.nn.functional.losses import (
-    binary_cross_entropy,
-    binary_cross_entropy_with_logits,
-    cross_entropy,
-    gaussian_nll_loss,
-    huber_loss,
-    kl_div,
-    l1_loss,
-    mse_loss,
-    nll_loss,
-    poisson_nll_loss,
-    smooth_l1_loss,
-)
-from tilegrad.nn.functional.margins import (
-    cosine_embedding_loss,
-    hinge_embedding_loss,
-    margin_ranking_loss,
-    multi_margin_loss,
-    multilabel_margin_loss,
-    multilabel_soft_margin_loss,
-    soft_margin_loss,
-    triplet_margin_loss,
-    triplet_margin_with_distance_loss,
-)
-from tilegrad.nn.functional.norms import (
-    batch_norm,
-    group_norm,
-    instance_norm,
-    layer_norm,
-    local_response_norm,
-    normalize,
-    rms_norm,
-)
-from tilegrad.nn.functional.pooling import (
-    adaptive_avg_pool1d,
-    adaptive_avg_pool2d,
-    adaptive_avg_pool3d,
-    adaptive_max_pool1d,
-    adaptive_max_pool2d,
-    adaptive_max_pool3d,
-    avg_pool1d,
-    avg_pool2d,
-    avg_pool3d,
-    lp_pool1d,
-    lp_pool2d,
-    lp_pool3d,
-    max_pool1d,
-    max_pool2d,
-    max_pool3d,
-    max_unpool1d,
-    max_unpool2d,
-    max_unpool3d,
-)
+from tilegrad.nn.functional.losses import *
+from tilegrad.nn.functional.margins import *
+from tilegrad.nn.functional.norms import *
+from tilegrad.nn.functional.pooling import *
 from tilegrad.nn.functional.products import bilinear, linear, scaled_dot_product_attention
 from tilegrad.nn.functional.resampling import affine_grid, grid_sample, interpolate, upsample
 from tilegrad.nn.functional.shapes import channel_shuffle, pad, pixel_shuffle, pixel_unshuffle
@@ -131,7 +48,4 @@ __all__ = [
     "triplet_margin_with_distance_loss", "unfold", "upsample",
 ]  # fmt: skip
 
-
-if not TYPE_CHECKING:
-    # Last, so that the imports above do not ask it.
-    __getattr__ = refusing(__name__)
+refuse_others(__name__)  # Last, so that the imports above do not ask it.

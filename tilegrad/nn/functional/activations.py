@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from tilegrad.base.errors import ConfigError, ShapeError
 from tilegrad.tensor.handle.core import check_tensors, describe
-from tilegrad.tensor.handle.size_arguments import as_axis, as_number, here, show_shape
+from tilegrad.tensor.handle.size_arguments import as_axis, as_number, show_shape
 from tilegrad.tensor.tensor import Tensor
 
 __all__ = [
@@ -90,7 +90,6 @@ def prelu(input: Tensor, weight: Tensor) -> Tensor:
             f"prelu: {count} weights for {show_shape(input.shape)}",
             input=describe(input.uop),
             rule="one weight, or as many as there are channels (axis 1)",
-            line=here(),
         )
     return _with_slope(input, weight.reshape(1, -1, *[1] * (input.ndim - 2)))
 
@@ -256,7 +255,6 @@ def glu(input: Tensor, dim: int = -1) -> Tensor:
         raise ShapeError(
             f"glu: axis {dim} of {show_shape(input.shape)} has no two halves",
             input=describe(input.uop),
-            line=here(),
         )
     value, gate = input.split(size // 2, axis)
     return value * gate.sigmoid()
@@ -375,7 +373,7 @@ def softshrink(input: Tensor, lambd: float = 0.5) -> Tensor:
     [0.0, 1.5]
     """
     if as_number("softshrink", "lambd", lambd) < 0:
-        raise ConfigError(f"softshrink: lambd must be at least 0, not {lambd}", line=here())
+        raise ConfigError(f"softshrink: lambd must be at least 0, not {lambd}")
     return input.softshrink(lambd)
 
 

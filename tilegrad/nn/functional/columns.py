@@ -8,7 +8,7 @@ from tilegrad.base.errors import ShapeError
 from tilegrad.nn.functional.convolution import Sizes, with_batch_axis
 from tilegrad.nn.layer_checks import tuple_of
 from tilegrad.tensor.handle.core import check_tensors, describe
-from tilegrad.tensor.handle.size_arguments import here, show_shape
+from tilegrad.tensor.handle.size_arguments import show_shape
 from tilegrad.tensor.tensor import Tensor
 
 __all__ = ["fold", "unfold"]
@@ -89,7 +89,6 @@ def fold(
             f"fold: {show_shape(input.shape)} are no columns of {size}",
             rule=f"(N, a multiple of {elements}, {wanted}) for windows of {kernel}",
             input=describe(input.uop),
-            line=here(),
         )
     channels = batch._sizes[1] // elements
     # Each element of a window is a channel that a transposed convolution puts at its place.

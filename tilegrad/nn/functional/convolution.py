@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from tilegrad.base.errors import ShapeError
 from tilegrad.nn.layer_checks import tuple_of
 from tilegrad.tensor.handle.core import check_tensors, describe
-from tilegrad.tensor.handle.size_arguments import here
 from tilegrad.tensor.tensor import Tensor
 
 __all__ = [
@@ -147,16 +146,12 @@ def sides(
     Raises ShapeError for padding="same" with a stride, or for another word.
     """
     if padding == "same" and any(step != 1 for step in stride):
-        raise ShapeError(
-            f"{name}: padding 'same' needs a stride of 1, not {tuple(stride)}", line=here()
-        )
+        raise ShapeError(f"{name}: padding 'same' needs a stride of 1, not {tuple(stride)}")
     if padding == "same":
         widths = [d * (k - 1) for d, k in zip(dilation, kernel, strict=True)]
         return tuple((width // 2, width - width // 2) for width in widths)
     if isinstance(padding, str) and padding != "valid":
-        raise ShapeError(
-            f"{name}: unknown padding {padding!r}", allowed="numbers, 'same', 'valid'", line=here()
-        )
+        raise ShapeError(f"{name}: unknown padding {padding!r}", allowed="numbers, 'same', 'valid'")
     around = tuple_of(name, "padding", 0 if isinstance(padding, str) else padding, len(kernel))
     return tuple((width, width) for width in around)
 
@@ -168,7 +163,6 @@ def with_batch_axis(name: str, axes: int, input: Tensor) -> Tensor:
         raise ShapeError(
             f"{name}: the input has {input.ndim} axes, not {axes + 2} (or {axes + 1})",
             input=describe(input.uop),
-            line=here(),
         )
     return input if input.ndim == axes + 2 else input.unsqueeze(0)
 

@@ -21,7 +21,7 @@ from tilegrad.nn.functional.loss_checks import reduced
 from tilegrad.tensor.calls.number_tables import number_table
 from tilegrad.tensor.calls.templates import templated
 from tilegrad.tensor.handle.core import check_tensors, describe
-from tilegrad.tensor.handle.size_arguments import here, show_shape
+from tilegrad.tensor.handle.size_arguments import show_shape
 from tilegrad.tensor.loops import scan
 from tilegrad.tensor.storage.host_readable import known
 from tilegrad.tensor.tensor import Tensor
@@ -101,16 +101,14 @@ def _check_operands(log_probs: Tensor, targets: Tensor, blank: int) -> None:
             f"ctc_loss: the log-probabilities have shape {show_shape(log_probs.shape)}",
             rule="(T, N, C), or (T, C)",
             input=describe(log_probs.uop),
-            line=here(),
         )
     classes = log_probs._sizes[2]
     if not 0 <= blank < classes:
-        raise ConfigError(f"ctc_loss: blank {blank} is none of {classes} classes", line=here())
+        raise ConfigError(f"ctc_loss: blank {blank} is none of {classes} classes")
     if targets.dtype.is_float:
         raise DTypeError(
             f"ctc_loss: labels must be integers, not {targets.dtype.name}",
             targets=describe(targets.uop),
-            line=here(),
         )
 
 
@@ -151,10 +149,9 @@ def _log_likelihood(
 
 
 def _one_blank(targets: Tensor, blank: int) -> Tensor:
-    one: Tensor = type(targets).full(
+    return type(targets).full(
         (targets._sizes[0], 1), blank, dtype=targets.dtype, device=targets.device
     )
-    return one
 
 
 def _behind(x: Tensor, distance: int, value: float) -> Tensor:
@@ -171,7 +168,6 @@ def _as_lengths(lengths: Lengths, count: int, like: Tensor) -> Tensor:
         raise ShapeError(
             f"ctc_loss: {tensor.numel()} lengths for {count} sequences",
             lengths=show_shape(tensor.shape),
-            line=here(),
         )
     return tensor.reshape(count).cast(dtypes.int32).to(like.device)
 
@@ -187,7 +183,7 @@ def _check_lengths(name: str, lengths: Lengths, limit: int) -> None:
         lengths = values.array().reshape(-1).tolist()
     wrong = [length for length in lengths if not 0 <= length <= limit]
     if wrong:
-        raise ShapeError(f"ctc_loss: {name} {wrong[0]} is not in 0..{limit}", line=here())
+        raise ShapeError(f"ctc_loss: {name} {wrong[0]} is not in 0..{limit}")
 
 
 def _in_rows(targets: Tensor, lengths: Lengths, count: int) -> Tensor:
@@ -200,7 +196,6 @@ def _in_rows(targets: Tensor, lengths: Lengths, count: int) -> Tensor:
             f"ctc_loss: targets {show_shape(targets.shape)} do not fit {count} sequences",
             rule="(N, S), or all of them one after another (sum of target_lengths,)",
             targets=describe(targets.uop),
-            line=here(),
         )
     longest = max(sizes, default=0)
     starts = [sum(sizes[:at]) for at in range(count)]

@@ -8,7 +8,7 @@ from tilegrad.base.errors import ShapeError
 from tilegrad.tensor.calls.number_tables import number_table
 from tilegrad.tensor.calls.templates import templated
 from tilegrad.tensor.handle.core import check_tensors, describe
-from tilegrad.tensor.handle.size_arguments import here, show_shape
+from tilegrad.tensor.handle.size_arguments import show_shape
 from tilegrad.tensor.tensor import Tensor
 
 __all__ = ["cosine_similarity", "pairwise_distance", "pdist"]
@@ -85,9 +85,7 @@ def pdist(input: Tensor, p: float = 2.0) -> Tensor:
     check_tensors("pdist", input)
     if input.ndim != 2:
         raise ShapeError(
-            f"pdist: rows of a matrix, not {show_shape(input.shape)}",
-            input=describe(input.uop),
-            line=here(),
+            f"pdist: rows of a matrix, not {show_shape(input.shape)}", input=describe(input.uop)
         )
     return _between_pairs(input, p)
 

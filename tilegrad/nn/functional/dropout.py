@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from tilegrad.base.errors import ConfigError
-from tilegrad.tensor.handle.size_arguments import as_number, here
+from tilegrad.tensor.handle.size_arguments import as_number
 from tilegrad.tensor.tensor import Tensor
 
 __all__ = [
@@ -72,7 +72,7 @@ def _channels(input: Tensor, p: float) -> Tensor:
 
 def _drops(name: str, p: float, training: bool) -> bool:
     if not 0 <= as_number(name, "p", p) <= 1:
-        raise ConfigError(f"{name}: p must be between 0 and 1, not {p!r}", line=here())
+        raise ConfigError(f"{name}: p must be between 0 and 1, not {p!r}")
     return training and p > 0
 
 

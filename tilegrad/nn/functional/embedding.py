@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from tilegrad.base.errors import ConfigError, DTypeError, OptionError, ShapeError
+from tilegrad.base.errors import ConfigError, DTypeError, OptionError, ShapeError, check_choice
 from tilegrad.tensor.handle.core import check_tensors, describe
-from tilegrad.tensor.handle.size_arguments import as_int, here, show_shape
+from tilegrad.tensor.handle.size_arguments import as_int, show_shape
 from tilegrad.tensor.tensor import Tensor
 
 __all__ = ["embedding", "embedding_bag", "one_hot", "padding_index"]
@@ -44,14 +44,12 @@ def embedding(
         raise DTypeError(
             f"Embedding: indices must be integers, not {input.dtype.name}",
             input=describe(input.uop),
-            line=here(),
             remedy="cast them: .cast(dtypes.int32)",
         )
     if weight.ndim != 2:
         raise ShapeError(
             f"Embedding: the weight has rows, it is not of shape {show_shape(weight.shape)}",
             weight=describe(weight.uop),
-            line=here(),
         )
     if max_norm is not None:
         _shorten_rows(weight, input, max_norm, norm_type)
@@ -85,9 +83,7 @@ def _by_counts(rows: Tensor, input: Tensor, count: int) -> Tensor:
 def padding_index(padding_idx: int, count: int) -> int:
     """A row's number, from the end where it is negative. Raises OptionError out of range."""
     if not -count <= padding_idx < count:
-        raise OptionError(
-            f"Embedding: padding_idx {padding_idx} is none of {count} rows", line=here()
-        )
+        raise OptionError(f"Embedding: padding_idx {padding_idx} is none of {count} rows")
     return padding_idx % count
 
 
@@ -132,7 +128,7 @@ def embedding_bag(
     check_tensors("embedding_bag", input, weight)
     _check_bags(input, mode, has_offsets=offsets is not None)
     if per_sample_weights is not None and mode != "sum":
-        raise ConfigError(f"embedding_bag: weights need mode 'sum', not {mode!r}", line=here())
+        raise ConfigError(f"embedding_bag: weights need mode 'sum', not {mode!r}")
     rows = embedding(input, weight, padding_idx, max_norm, norm_type, scale_grad_by_freq, sparse)
     if per_sample_weights is not None:
         rows = rows * per_sample_weights.unsqueeze(-1)
@@ -146,16 +142,12 @@ def embedding_bag(
 
 
 def _check_bags(input: Tensor, mode: str, *, has_offsets: bool) -> None:
-    if mode not in ("sum", "mean", "max"):
-        raise ConfigError(
-            f"embedding_bag: unknown mode {mode!r}", allowed="'sum', 'mean', 'max'", line=here()
-        )
+    check_choice("embedding_bag", "mode", mode, ("sum", "mean", "max"))
     if input.ndim != (1 if has_offsets else 2):
         raise ShapeError(
             f"embedding_bag: indices {show_shape(input.shape)} "
             f"{'with' if has_offsets else 'without'} offsets",
             rule="(B, L) without, or (L,) with offsets",
-            line=here(),
         )
 
 
@@ -205,7 +197,7 @@ def one_hot(input: Tensor, num_classes: int = -1) -> Tensor:
     check_tensors("one_hot", input)
     count = as_int("one_hot", "num_classes", num_classes)
     if count < -1:
-        raise ShapeError(f"one_hot: {count} classes", line=here(), rule="0 or more, or -1")
+        raise ShapeError(f"one_hot: {count} classes", rule="0 or more, or -1")
     if count == -1:
         count = int(input.max().item()) + 1
     return input.one_hot(count)

@@ -9,7 +9,6 @@ from tilegrad.base.dtype import dtypes
 from tilegrad.base.errors import ConfigError, ShapeError
 from tilegrad.nn.layer_checks import tuple_of
 from tilegrad.tensor.handle.core import check_tensors, describe
-from tilegrad.tensor.handle.size_arguments import here
 from tilegrad.tensor.tensor import Tensor
 
 __all__ = ["fractional_max_pool2d", "fractional_max_pool3d"]
@@ -97,7 +96,6 @@ def _pooled(
             raise ShapeError(
                 f"{name}: {count} windows of {length} do not fit {size} elements",
                 input=describe(input.uop),
-                line=here(),
             )
     if samples is None:
         samples = Tensor.rand(*x._sizes[:2], axes, device=x.device)
@@ -117,7 +115,7 @@ def _counts(name: str, sizes: Any, output_size: Any, output_ratio: Any) -> tuple
     if output_size is not None:
         return tuple_of(name, "output_size", output_size, len(sizes), least=1)
     if output_ratio is None:
-        raise ConfigError(f"{name}: neither output_size nor output_ratio given", line=here())
+        raise ConfigError(f"{name}: neither output_size nor output_ratio given")
     is_one = not isinstance(output_ratio, (tuple, list))
     ratios = (output_ratio,) * len(sizes) if is_one else output_ratio
     return tuple(int(size * ratio) for size, ratio in zip(sizes, ratios, strict=True))

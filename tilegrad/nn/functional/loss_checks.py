@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from tilegrad.base.errors import ShapeError
 from tilegrad.tensor.handle.core import check_tensors, describe
-from tilegrad.tensor.handle.size_arguments import here, same_shape, show_shape
+from tilegrad.tensor.handle.size_arguments import same_shape, show_shape
 from tilegrad.tensor.tensor import Tensor
 
-__all__ = ["check_shapes", "reduced"]
+__all__ = ["IGNORED", "check_shapes", "reduced"]
+
+# PyTorch's: no class has this number.
+IGNORED = -100
 
 
 def check_shapes(name: str, input: Tensor, target: Tensor) -> None:
@@ -18,7 +21,6 @@ def check_shapes(name: str, input: Tensor, target: Tensor) -> None:
             f"{name}: shapes differ: {show_shape(input.shape)} and {show_shape(target.shape)}",
             input=describe(input.uop),
             target=describe(target.uop),
-            line=here(),
             rule="both have one shape; expand() one where it is to be repeated",
         )
 

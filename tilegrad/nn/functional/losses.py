@@ -9,20 +9,17 @@ import math
 
 from tilegrad.base.dtype_promotion import sum_dtype
 from tilegrad.base.errors import ConfigError, DTypeError
-from tilegrad.nn.functional.loss_checks import check_shapes, reduced
+from tilegrad.nn.functional.loss_checks import IGNORED, check_shapes, reduced
 from tilegrad.tensor.handle.core import check_tensors, describe
-from tilegrad.tensor.handle.size_arguments import as_int, here
+from tilegrad.tensor.handle.size_arguments import as_int
 from tilegrad.tensor.storage.checked import check_shares
 from tilegrad.tensor.tensor import Tensor
 
 __all__ = [
-    "IGNORED", "binary_cross_entropy", "binary_cross_entropy_with_logits", "cross_entropy",
+    "binary_cross_entropy", "binary_cross_entropy_with_logits", "cross_entropy",
     "gaussian_nll_loss", "huber_loss", "kl_div", "l1_loss", "mse_loss", "nll_loss",
     "poisson_nll_loss", "smooth_l1_loss",
 ]  # fmt: skip
-
-# PyTorch's: no class has this number.
-IGNORED = -100
 
 
 def cross_entropy(
@@ -58,7 +55,6 @@ def cross_entropy(
             f"cross_entropy: probabilities of classes are floats, not {target.dtype.name}",
             input=describe(input.uop),
             target=describe(target.uop),
-            line=here(),
             remedy="integer classes without the axis of the classes, or target.float()",
         )
     ignored = _ignored("cross_entropy", target, ignore_index)
@@ -175,7 +171,7 @@ def huber_loss(
     """
     check_shapes("huber_loss", input, target)
     if not delta > 0:
-        raise ConfigError(f"huber_loss: delta must be above 0, not {delta}", line=here())
+        raise ConfigError(f"huber_loss: delta must be above 0, not {delta}")
     loss = _huber(input, target, delta)
     loss = loss.cast((input - target).dtype)
     return reduced("huber_loss", loss if weight is None else loss * weight, reduction)
@@ -220,7 +216,7 @@ def smooth_l1_loss(
         return l1_loss(input, target, reduction)
     check_shapes("smooth_l1_loss", input, target)
     if not beta > 0:
-        raise ConfigError(f"smooth_l1_loss: beta must not be below 0, not {beta}", line=here())
+        raise ConfigError(f"smooth_l1_loss: beta must not be below 0, not {beta}")
     loss = _huber(input, target, beta) * (1 / beta)
     return reduced("smooth_l1_loss", loss.cast((input - target).dtype), reduction)
 

@@ -9,7 +9,7 @@ from tilegrad.base.origin import as_users
 from tilegrad.nn.functional.distances import cosine_similarity, pairwise_distance
 from tilegrad.nn.functional.loss_checks import check_shapes, reduced
 from tilegrad.tensor.handle.core import check_tensors, describe
-from tilegrad.tensor.handle.size_arguments import here, same_shape, show_shape
+from tilegrad.tensor.handle.size_arguments import same_shape, show_shape
 from tilegrad.tensor.storage.checked import checked
 from tilegrad.tensor.tensor import Tensor
 
@@ -233,7 +233,7 @@ def multi_margin_loss(
     0.1666666716337204
     """
     if p not in (1, 2):
-        raise ConfigError(f"multi_margin_loss: p must be 1 or 2, not {p}", line=here())
+        raise ConfigError(f"multi_margin_loss: p must be 1 or 2, not {p}")
     if input.ndim == 1 and same_shape(target.shape, (1,)):
         target = target.reshape(())
     _check_classes("multi_margin_loss", input, target, input.shape[:-1])
@@ -309,5 +309,4 @@ def _check_classes(name: str, input: Tensor, target: Tensor, shape: tuple[object
             input=describe(input.uop),
             target=describe(target.uop),
             rule=f"scores (N, C) or (C,), and classes {show_shape(shape)}",
-            line=here(),
         )

@@ -10,7 +10,7 @@ from tilegrad.base.dtype import dtypes
 from tilegrad.base.dtype_promotion import sum_dtype
 from tilegrad.base.errors import ConfigError, ShapeError
 from tilegrad.tensor.handle.core import check_tensors, describe
-from tilegrad.tensor.handle.size_arguments import here, same_shape, show_shape
+from tilegrad.tensor.handle.size_arguments import same_shape, show_shape
 from tilegrad.tensor.tensor import Tensor
 from tilegrad.tensor.writing.at_once import become_memory
 
@@ -65,7 +65,6 @@ def batch_norm(
     elif running_mean is None or running_var is None:
         raise ConfigError(
             "batch_norm: without training there must be running_mean and running_var",
-            line=here(),
             remedy="training=True takes the statistics of the batch",
         )
     else:
@@ -80,7 +79,6 @@ def _refuse_one(name: str, group: str, input: Tensor, counts: Sequence[Any]) -> 
             f"{name}: one value per {group} has no variance",
             input=describe(input.uop),
             remedy="train with a larger batch, or call model.eval() for inference",
-            line=here(),
         )
 
 
@@ -166,7 +164,6 @@ def group_norm(
         raise ShapeError(
             f"group_norm: {show_shape(input.shape)} has no {num_groups} groups of channels",
             input=describe(input.uop),
-            line=here(),
         )
     _refuse_one("group_norm", "group of the only item", input, (num_groups,))
     size = math.prod(input._length(axis) for axis in range(1, input.ndim)) // num_groups
@@ -247,7 +244,6 @@ def _last(name: str, input: Tensor, sizes: int | Sequence[int]) -> tuple[int, ..
         raise ShapeError(
             f"{name}: {show_shape(input.shape)} does not end in {show_shape(wanted)}",
             input=describe(input.uop),
-            line=here(),
         )
     return tuple(range(-len(wanted), 0))
 
@@ -280,7 +276,6 @@ def local_response_norm(
             f"local_response_norm: {size} channels of {show_shape(input.shape)}",
             rule="size is at least 1, the input (N, C, ...) with more axes",
             input=describe(input.uop),
-            line=here(),
         )
     squares = input.square().movedim(1, -1).pad((size // 2, (size - 1) // 2))
     mean = squares.unfold(-1, size, 1).mean(-1).movedim(-1, 1)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tilegrad.base.errors import ShapeError
 from tilegrad.tensor.handle.core import check_tensors
-from tilegrad.tensor.handle.size_arguments import here, show_shape
+from tilegrad.tensor.handle.size_arguments import show_shape
 from tilegrad.tensor.tensor import Tensor
 
 __all__ = ["bilinear", "linear", "scaled_dot_product_attention"]
@@ -55,7 +55,6 @@ def bilinear(input1: Tensor, input2: Tensor, weight: Tensor, bias: Tensor | None
             f"bilinear: {show_shape(input1.shape)} and {show_shape(input2.shape)} do not fit the "
             f"weight {show_shape(weight.shape)}",
             rule="(..., I), (..., J) and (out, I, J)",
-            line=here(),
         )
     half = input1 @ weight.permute(1, 0, 2).reshape(weight.shape[1], -1)
     products = half.reshape(*input1.shape[:-1], weight.shape[0], weight.shape[2])

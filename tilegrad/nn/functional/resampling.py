@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from tilegrad.base.errors import ShapeError, UnsupportedError
 from tilegrad.tensor.calls.templates import templated
 from tilegrad.tensor.handle.core import check_tensors, describe
-from tilegrad.tensor.handle.size_arguments import here, show_shape
+from tilegrad.tensor.handle.size_arguments import show_shape
 from tilegrad.tensor.tensor import Tensor
 
 __all__ = ["affine_grid", "grid_sample", "interpolate", "upsample"]
@@ -54,7 +54,6 @@ def interpolate(
             f"interpolate: {show_shape(input.shape)} has {input.ndim} axes, mode {mode!r} "
             f"resamples {' or '.join(map(str, allowed))}",
             tensor=describe(input.uop),
-            line=here(),
             remedy="unsqueeze() the axes of batch and channels, or choose the mode of so many axes",
         )
     given = scale_factor if size is None else size
@@ -62,7 +61,6 @@ def interpolate(
         raise ShapeError(
             f"interpolate: {len(given)} numbers for the {input.ndim - 2} axes after the first two",
             tensor=describe(input.uop),
-            line=here(),
         )
     if recompute_scale_factor and scale_factor is not None:
         size, scale_factor = input._output_sizes(None, scale_factor)[0], None
@@ -121,7 +119,6 @@ def affine_grid(theta: Tensor, size: Sequence[int], align_corners: bool | None =
         raise ShapeError(
             f"affine_grid: theta {show_shape(theta.shape)} for size {tuple(size)}",
             rule="(N, 2, 3) for (N, C, H, W), (N, 3, 4) for (N, C, D, H, W)",
-            line=here(),
         )
     return _affine_positions(theta, tuple(size[2:]), bool(align_corners))
 

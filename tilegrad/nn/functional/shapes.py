@@ -46,8 +46,7 @@ def pixel_shuffle(input: Tensor, upscale_factor: int) -> Tensor:
     >>> nn.functional.pixel_shuffle(Tensor.ones(1, 4, 2, 2), 2).shape
     (1, 1, 4, 4)
     """
-    shuffled: Tensor = shapes.PixelShuffle(upscale_factor)(input)
-    return shuffled
+    return shapes.PixelShuffle(upscale_factor)(input)
 
 
 def pixel_unshuffle(input: Tensor, downscale_factor: int) -> Tensor:
@@ -64,8 +63,7 @@ def pixel_unshuffle(input: Tensor, downscale_factor: int) -> Tensor:
     >>> nn.functional.pixel_unshuffle(Tensor.ones(1, 1, 4, 4), 2).shape
     (1, 4, 2, 2)
     """
-    shuffled: Tensor = shapes.PixelUnshuffle(downscale_factor)(input)
-    return shuffled
+    return shapes.PixelUnshuffle(downscale_factor)(input)
 
 
 def channel_shuffle(input: Tensor, groups: int) -> Tensor:
@@ -82,5 +80,4 @@ def channel_shuffle(input: Tensor, groups: int) -> Tensor:
     >>> nn.functional.channel_shuffle(Tensor([[[1], [2], [3], [4]]]), 2).tolist()
     [[[1], [3], [2], [4]]]
     """
-    shuffled: Tensor = shapes.ChannelShuffle(groups)(input)
-    return shuffled
+    return shapes.ChannelShuffle(groups)(input)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tilegrad.base.dtype import DType
 from tilegrad.base.errors import ConfigError
 from tilegrad.tensor.handle.core import check_tensors
-from tilegrad.tensor.handle.size_arguments import as_axis, as_number, here
+from tilegrad.tensor.handle.size_arguments import as_axis, as_number
 from tilegrad.tensor.tensor import Tensor
 
 __all__ = ["gumbel_softmax", "log_softmax", "softmax", "softmin"]
@@ -90,7 +90,7 @@ def gumbel_softmax(
     """
     check_tensors("gumbel_softmax", logits)
     if as_number("gumbel_softmax", "tau", tau) <= 0:
-        raise ConfigError(f"gumbel_softmax: tau must be above 0, not {tau}", line=here())
+        raise ConfigError(f"gumbel_softmax: tau must be above 0, not {tau}")
     noise = -Tensor.exponential(*logits.shape, device=logits.device, dtype=logits.dtype).log()
     soft = ((logits + noise.detach()) * (1 / tau)).softmax(dim)
     if not hard:

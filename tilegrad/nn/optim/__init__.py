@@ -6,9 +6,7 @@ numbers in a kernel: nothing is compiled again, and a captured step (`jit`) sees
 and update are computed in at least float32, for half parameters too.
 """
 
-from typing import TYPE_CHECKING
-
-from tilegrad.base.absent import refusing
+from tilegrad.base.absent import refuse_others
 from tilegrad.nn.optim.adam import Adam, AdamW, SparseAdam
 from tilegrad.nn.optim.adam_variants import LAMB, Adamax, NAdam, RAdam
 from tilegrad.nn.optim.adaptive_rates import Adadelta, Adafactor, Adagrad, RMSprop, Rprop
@@ -22,7 +20,4 @@ __all__ = [
     "SparseAdam",
 ]  # fmt: skip
 
-
-if not TYPE_CHECKING:
-    # Last, so that the imports above do not ask it.
-    __getattr__ = refusing(__name__)
+refuse_others(__name__)  # Last, so that the imports above do not ask it.

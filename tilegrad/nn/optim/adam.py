@@ -30,7 +30,7 @@ class Moments(Optimizer):
 
     def _check(self, group: ParamGroup) -> None:
         self._check_betas(group)
-        self._in_range(eps=(group["eps"], math.inf), weight_decay=(group["weight_decay"], math.inf))
+        self._not_negative(group, "eps", "weight_decay")
 
     def _counts_at(self, group: ParamGroup, step: int) -> dict[str, float]:
         b1, b2 = group["betas"]
@@ -245,7 +245,7 @@ class SparseAdam(Moments):
 
     def _check(self, group: ParamGroup) -> None:
         self._check_betas(group)
-        self._in_range(eps=(group["eps"], math.inf))
+        self._not_negative(group, "eps")
 
     def _update(self, index: int, value: Tensor, gradient: Tensor) -> tuple[Tensor, list[Tensor]]:
         b1, b2 = self._betas(index, gradient)

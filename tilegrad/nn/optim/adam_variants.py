@@ -128,7 +128,7 @@ class NAdam(Moments):
 
     def _check(self, group: ParamGroup) -> None:
         super()._check(group)
-        self._in_range(momentum_decay=(group["momentum_decay"], math.inf))
+        self._not_negative(group, "momentum_decay")
 
     def _counts_at(self, group: ParamGroup, step: int) -> dict[str, float]:
         decay, product = group["momentum_decay"], 1.0
@@ -240,8 +240,7 @@ def _terms_known(t: Tensor, b2: float) -> Tensor:
     # The first terms of 1 - x / expm1(x), whose coefficients are Bernoulli's.
     series = x * 0.5 - x.square() * (1 / 12 - x.square() * (1 / 720 - x.square() * (1 / 30240)))
     bracket = (x < 0.5).where(series, 1 - x / x.expm1())
-    found: Tensor = bracket * (2 / rate) + ((1 + b2) / (1 - b2) - 2 / rate)
-    return found
+    return bracket * (2 / rate) + ((1 + b2) / (1 - b2) - 2 / rate)
 
 
 class Adamax(Moments):

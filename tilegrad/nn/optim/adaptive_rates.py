@@ -9,7 +9,6 @@ from typing import Any, Unpack
 from tilegrad.base.dtype import dtypes
 from tilegrad.base.errors import ConfigError
 from tilegrad.nn.optim.optimizer import Common, Optimizer, ParamGroup
-from tilegrad.tensor.handle.size_arguments import here
 from tilegrad.tensor.tensor import Tensor
 
 __all__ = ["Adadelta", "Adafactor", "Adagrad", "RMSprop", "Rprop"]
@@ -77,11 +76,8 @@ class RMSprop(Optimizer):
         )
 
     def _check(self, group: ParamGroup) -> None:
-        self._in_range(
-            alpha=(group["alpha"], 1),
-            eps=(group["eps"], math.inf),
-            momentum=(group["momentum"], math.inf),
-        )
+        self._in_range(alpha=(group["alpha"], 1))
+        self._not_negative(group, "eps", "momentum")
 
     def _first_state(self, tensor: Tensor, group: ParamGroup) -> dict[str, Tensor]:
         wanted = {"v": True, "a": group["centered"], "b": group["momentum"]}
@@ -157,8 +153,7 @@ class Adagrad(Optimizer):
         )
 
     def _check(self, group: ParamGroup) -> None:
-        names = ("lr_decay", "weight_decay", "initial_accumulator_value", "eps")
-        self._in_range(**{name: (group[name], math.inf) for name in names})
+        self._not_negative(group, "lr_decay", "weight_decay", "initial_accumulator_value", "eps")
 
     def _first_state(self, tensor: Tensor, group: ParamGroup) -> dict[str, Tensor]:
         zeros = self._zeros(tensor)
@@ -225,11 +220,8 @@ class Adadelta(Optimizer):
         super().__init__(params, lr, common, rho=rho, eps=eps, weight_decay=weight_decay)
 
     def _check(self, group: ParamGroup) -> None:
-        self._in_range(
-            rho=(group["rho"], math.nextafter(1, 2)),
-            eps=(group["eps"], math.inf),
-            weight_decay=(group["weight_decay"], math.inf),
-        )
+        self._in_range(rho=(group["rho"], math.nextafter(1, 2)))
+        self._not_negative(group, "eps", "weight_decay")
 
     def _update(self, index: int, value: Tensor, gradient: Tensor) -> tuple[Tensor, list[Tensor]]:
         rho, eps = self._option(index, "rho"), self._option(index, "eps")
@@ -291,14 +283,11 @@ class Rprop(Optimizer):
         (less, more), (smallest, largest) = group["etas"], group["step_sizes"]
         if not 0 < less < 1 < more:
             raise ConfigError(
-                f"Rprop: etas must be a factor below 1 and one above, not {group['etas']}",
-                line=here(),
+                f"Rprop: etas must be a factor below 1 and one above, not {group['etas']}"
             )
         if not 0 <= smallest <= largest:
             raise ConfigError(
-                f"Rprop: step_sizes must be the smallest and the largest, not "
-                f"{group['step_sizes']}",
-                line=here(),
+                f"Rprop: step_sizes must be the smallest and the largest, not {group['step_sizes']}"
             )
 
     def _first_state(self, tensor: Tensor, group: ParamGroup) -> dict[str, Tensor]:
@@ -388,7 +377,6 @@ class Adafactor(Optimizer):
                 "Adafactor: d must be above 0, and beta2_decay at most 0",
                 d=group["d"],
                 beta2_decay=group["beta2_decay"],
-                line=here(),
             )
 
     def _first_state(self, tensor: Tensor, group: ParamGroup) -> dict[str, Tensor]:

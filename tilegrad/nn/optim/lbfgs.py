@@ -17,13 +17,13 @@ import math
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from tilegrad.base.errors import ConfigError, DataError, ShapeError
+from tilegrad.base.errors import ConfigError, DataError, ShapeError, check_choice
 from tilegrad.nn.optim.lbfgs_history import Change, History, in_memory
 from tilegrad.nn.optim.line_search import Point, strong_wolfe
 from tilegrad.nn.optim.optimizer import Optimizer
 from tilegrad.nn.utils.vectors import parameters_to_vector
 from tilegrad.tensor.calls.templates import templated
-from tilegrad.tensor.handle.size_arguments import here, show_shape
+from tilegrad.tensor.handle.size_arguments import show_shape
 from tilegrad.tensor.tensor import Tensor
 
 __all__ = ["LBFGS"]
@@ -82,13 +82,8 @@ class LBFGS(Optimizer):
             line_search_fn=line_search_fn,
         )
         if len(self._param_groups) != 1:
-            raise ConfigError("LBFGS: all parameters are one group", line=here())
-        if line_search_fn not in (None, "strong_wolfe"):
-            raise ConfigError(
-                f"LBFGS: unknown line_search_fn {line_search_fn!r}",
-                allowed="None, 'strong_wolfe'",
-                line=here(),
-            )
+            raise ConfigError("LBFGS: all parameters are one group")
+        check_choice("LBFGS", "line_search_fn", line_search_fn, (None, "strong_wolfe"))
         if history_size < 1:
             raise ConfigError(f"LBFGS: history_size must be at least 1, not {history_size}")
         self._history = History(history_size)
@@ -106,7 +101,6 @@ class LBFGS(Optimizer):
             raise ConfigError(
                 "LBFGS.step: needs a closure that computes the loss and its gradients",
                 remedy="step(closure), with zero_grad() and backward() in it",
-                line=here(),
             )
         group = self._param_groups[0]
         rate, least = float(self.lr.item()), group["tolerance_change"]
@@ -192,8 +186,7 @@ class LBFGS(Optimizer):
         if tensor.shape != (size,):
             raise ShapeError(
                 f"LBFGS.load_state_dict: state of shape {show_shape(tensor.shape)} for {size} "
-                "elements of parameters",
-                line=here(),
+                "elements of parameters"
             )
         return tensor.detach().cast(first.dtype).to(first.device).clone().realize()
 
@@ -299,9 +292,7 @@ def _state_in(state_dict: Mapping[str, Any]) -> Mapping[str, Any] | None:
     for state in states:
         if isinstance(state, Mapping) and state.get("d") is not None:
             if missing := [name for name in _NAMES if name not in state]:
-                raise DataError(
-                    f"LBFGS.load_state_dict: the state lacks {', '.join(missing)}", line=here()
-                )
+                raise DataError(f"LBFGS.load_state_dict: the state lacks {', '.join(missing)}")
             return state
     return None
 

@@ -7,9 +7,8 @@ from collections.abc import Callable, Iterable
 from typing import Any, Unpack
 
 from tilegrad.base.dtype import dtypes
-from tilegrad.base.errors import ConfigError
+from tilegrad.base.errors import ConfigError, check_choice
 from tilegrad.nn.optim.optimizer import Common, Optimizer, ParamGroup
-from tilegrad.tensor.handle.size_arguments import here
 from tilegrad.tensor.tensor import Tensor
 
 __all__ = ["ASGD", "LARS", "SGD", "Lion", "Muon"]
@@ -72,15 +71,12 @@ class SGD(Optimizer):
         )
 
     def _check(self, group: ParamGroup) -> None:
-        self._in_range(
-            momentum=(group["momentum"], math.inf), weight_decay=(group["weight_decay"], math.inf)
-        )
+        self._not_negative(group, "momentum", "weight_decay")
         if group["nesterov"] and (not group["momentum"] or group["dampening"]):
             raise ConfigError(
                 "SGD: nesterov needs a momentum, and no dampening",
                 momentum=group["momentum"],
                 dampening=group["dampening"],
-                line=here(),
             )
 
     def _first_state(self, tensor: Tensor, group: ParamGroup) -> dict[str, Tensor]:
@@ -157,7 +153,7 @@ class ASGD(Optimizer):
         )
 
     def _check(self, group: ParamGroup) -> None:
-        self._in_range(weight_decay=(group["weight_decay"], math.inf))
+        self._not_negative(group, "weight_decay")
 
     def _counts_at(self, group: ParamGroup, step: int) -> dict[str, float]:
         return {"step": step}
@@ -296,7 +292,7 @@ class Lion(Optimizer):
 
     def _check(self, group: ParamGroup) -> None:
         self._check_betas(group)
-        self._in_range(weight_decay=(group["weight_decay"], math.inf))
+        self._not_negative(group, "weight_decay")
 
     def _update(self, index: int, value: Tensor, gradient: Tensor) -> tuple[Tensor, list[Tensor]]:
         b1, b2 = self._betas(index, gradient)
@@ -376,19 +372,13 @@ class Muon(Optimizer):
         )
 
     def _check(self, group: ParamGroup) -> None:
-        if group["adjust_lr_fn"] not in (None, *_ADJUSTMENTS):
-            raise ConfigError(
-                f"Muon: unknown adjust_lr_fn {group['adjust_lr_fn']!r}",
-                allowed=", ".join(map(repr, _ADJUSTMENTS)),
-                line=here(),
-            )
+        check_choice("Muon", "adjust_lr_fn", group["adjust_lr_fn"], (None, *_ADJUSTMENTS))
 
     def _first_state(self, tensor: Tensor, group: ParamGroup) -> dict[str, Tensor]:
         if tensor.ndim < 2:
             raise ConfigError(
                 f"Muon: a parameter of shape {tensor.shape} is no matrix",
                 remedy="give biases and norms to AdamW",
-                line=here(),
             )
         return super()._first_state(tensor, group)
 

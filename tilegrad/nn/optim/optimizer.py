@@ -19,7 +19,6 @@ from tilegrad.nn.optim.option_checks import OptimizerArguments
 from tilegrad.nn.optim.saved import Saved
 from tilegrad.nn.optim.together import KnownReads, advance_together, move_together
 from tilegrad.tensor.handle.gradient import set_gradient
-from tilegrad.tensor.handle.size_arguments import here
 from tilegrad.tensor.results.computing import realize_first
 from tilegrad.tensor.storage import memory, writes
 from tilegrad.tensor.tensor import Tensor
@@ -93,7 +92,6 @@ class Optimizer(OptimizerArguments):
                 f"{self._name}: there is nothing to train",
                 params=f"{len(self.buffers)} tensors; none is a float that may require a gradient",
                 remedy="pass nn.state.get_parameters(model)",
-                line=here(),
             )
 
     @property
@@ -109,7 +107,6 @@ class Optimizer(OptimizerArguments):
             raise ConfigError(
                 f"{self._name}: a group has unknown options: {', '.join(unknown)}",
                 known=", ".join(known),
-                line=here(),
             )
         group = ParamGroup({**self.defaults, **given})
         rate = float(group["lr"])
@@ -226,7 +223,6 @@ class Optimizer(OptimizerArguments):
             raise ConfigError(
                 f"{type(self).__name__}.step: an option that counts steps was set after some",
                 remedy="give it when the optimizer is made, or to add_param_group",
-                line=here(),
             )
         return _alongside(count, like)
 
@@ -277,7 +273,6 @@ class Optimizer(OptimizerArguments):
             raise ConfigError(
                 f"{self._name}: there is no momentum to cycle",
                 remedy="cycle_momentum=False, or an optimizer with momentum or betas",
-                line=here(),
             )
         current = []
         for group, value in zip(self._param_groups, values, strict=True):
@@ -335,7 +330,6 @@ class Optimizer(OptimizerArguments):
             raise ConfigError(
                 f"{self._name}.step: none of the {len(self.params)} parameters has a gradient",
                 remedy="call backward() on a loss that depends on them, after zero_grad()",
-                line=here(),
             )
         if not self._is_settled:
             self._settle()

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tilegrad.base.errors import DataError, ShapeError
-from tilegrad.tensor.handle.size_arguments import here, show_shape
+from tilegrad.tensor.handle.size_arguments import show_shape
 from tilegrad.tensor.tensor import Tensor
 
 __all__ = ["Saved"]
@@ -30,14 +30,12 @@ class Saved:
                 f"{optimizer}.load_state_dict: no state of an optimizer",
                 rule='{"state": {...}, "param_groups": [...]}, as state_dict() gives',
                 remedy="nn.state.load_state_dict(optimizer, ...) loads flat names",
-                line=here(),
             )
         found = [len(group.get("params", ())) for group in groups]
         if found != list(sizes):
             raise DataError(
                 f"{optimizer}.load_state_dict: groups of {found} parameters, "
-                f"the optimizer has {list(sizes)}",
-                line=here(),
+                f"the optimizer has {list(sizes)}"
             )
         self._groups = groups
         self._state = state
@@ -77,7 +75,6 @@ class Saved:
         if tensor.shape != current.shape:
             raise ShapeError(
                 f"{self._optimizer}.load_state_dict: state of shape {show_shape(tensor.shape)} "
-                f"for {show_shape(current.shape)}",
-                line=here(),
+                f"for {show_shape(current.shape)}"
             )
         return tensor.detach().cast(current.dtype).to(current.device).clone()

@@ -8,21 +8,10 @@ the step, which cannot be captured: their step() stands outside.
 With a scheduler made, the rate is that of step 0.
 """
 
-from typing import TYPE_CHECKING
-
-from tilegrad.base.absent import refusing
+from tilegrad.base.absent import refuse_others
 from tilegrad.nn.schedulers.combined import ChainedScheduler, SequentialLR
 from tilegrad.nn.schedulers.cycles import CosineAnnealingWarmRestarts, CyclicLR, OneCycleLR
-from tilegrad.nn.schedulers.formulas import (
-    ConstantLR,
-    CosineAnnealingLR,
-    ExponentialLR,
-    LinearLR,
-    MultiStepLR,
-    PolynomialLR,
-    StepLR,
-    WarmupCosineLR,
-)
+from tilegrad.nn.schedulers.formulas import *
 from tilegrad.nn.schedulers.function_rates import LambdaLR, MultiplicativeLR
 from tilegrad.nn.schedulers.plateau import ReduceLROnPlateau
 from tilegrad.nn.schedulers.scheduler import LRScheduler
@@ -34,7 +23,4 @@ __all__ = [
     "WarmupCosineLR",
 ]  # fmt: skip
 
-
-if not TYPE_CHECKING:
-    # Last, so that the imports above do not ask it.
-    __getattr__ = refusing(__name__)
+refuse_others(__name__)  # Last, so that the imports above do not ask it.

@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from tilegrad.base.errors import ConfigError
 from tilegrad.nn.optim import Optimizer
 from tilegrad.nn.schedulers.scheduler import LRScheduler, Moved
-from tilegrad.tensor.handle.size_arguments import here
 from tilegrad.tensor.tensor import Tensor
 
 __all__ = ["ChainedScheduler", "SequentialLR"]
@@ -44,14 +43,11 @@ class SequentialLR(LRScheduler):
         if len(schedulers) != len(milestones) + 1:
             raise ConfigError(
                 f"SequentialLR: {len(schedulers)} schedulers need {len(schedulers) - 1} "
-                f"milestones, not {len(milestones)}",
-                line=here(),
+                f"milestones, not {len(milestones)}"
             )
         for each in schedulers:
             if not each.is_counted:
-                raise ConfigError(
-                    f"SequentialLR: {type(each).__name__} keeps state of its own", line=here()
-                )
+                raise ConfigError(f"SequentialLR: {type(each).__name__} keeps state of its own")
         self.schedulers, self.milestones = list(schedulers), list(milestones)
         for group, rate in zip(optimizer._param_groups, schedulers[0].base_lrs):
             group["lr"] = rate
@@ -121,15 +117,13 @@ class ChainedScheduler(LRScheduler):
     def __init__(self, schedulers: Sequence[LRScheduler], optimizer: Optimizer | None = None):
         self.schedulers = list(schedulers)
         if not self.schedulers:
-            raise ConfigError("ChainedScheduler: there are no schedulers", line=here())
+            raise ConfigError("ChainedScheduler: there are no schedulers")
         first = self.schedulers[0].optimizer if optimizer is None else optimizer
         for each in self.schedulers:
             if each.optimizer is not first:
-                raise ConfigError("ChainedScheduler: schedulers of several optimizers", line=here())
+                raise ConfigError("ChainedScheduler: schedulers of several optimizers")
             if not each.is_counted:
-                raise ConfigError(
-                    f"ChainedScheduler: {type(each).__name__} keeps state of its own", line=here()
-                )
+                raise ConfigError(f"ChainedScheduler: {type(each).__name__} keeps state of its own")
         # Each has written its step 0.
         self._attach(first)
 

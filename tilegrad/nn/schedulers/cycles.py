@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from tilegrad.base.dtype import dtypes
-from tilegrad.base.errors import ConfigError
+from tilegrad.base.errors import ConfigError, check_choice
 from tilegrad.nn.optim import Optimizer
 from tilegrad.nn.schedulers.scheduler import (
     LRScheduler,
@@ -14,7 +14,6 @@ from tilegrad.nn.schedulers.scheduler import (
     cosine,
     power,
 )
-from tilegrad.tensor.handle.size_arguments import here
 from tilegrad.tensor.tensor import Tensor
 
 __all__ = ["CosineAnnealingWarmRestarts", "CyclicLR", "OneCycleLR"]
@@ -153,16 +152,10 @@ class OneCycleLR(_MomentumCycle):
                 raise ConfigError(
                     "OneCycleLR: how many steps there are is not known",
                     remedy="pass total_steps, or epochs and steps_per_epoch",
-                    line=here(),
                 )
             total_steps = epochs * steps_per_epoch
         at_least_one("OneCycleLR", total_steps=total_steps)
-        if anneal_strategy not in ("cos", "linear"):
-            raise ConfigError(
-                f"OneCycleLR: unknown anneal_strategy {anneal_strategy!r}",
-                allowed="'cos', 'linear'",
-                line=here(),
-            )
+        check_choice("OneCycleLR", "anneal_strategy", anneal_strategy, ("cos", "linear"))
         peaks = per_group("OneCycleLR", "max_lr", max_lr, optimizer)
         self.total_steps, self.anneal_strategy = total_steps, anneal_strategy
         up = pct_start * total_steps - 1
@@ -261,7 +254,6 @@ class CyclicLR(_MomentumCycle):
             raise ConfigError(
                 f"CyclicLR: unknown mode {mode!r}",
                 allowed="'triangular', 'triangular2', 'exp_range'",
-                line=here(),
             )
         at_least_one("CyclicLR", step_size_up=step_size_up)
         bases = per_group("CyclicLR", "base_lr", base_lr, optimizer)
@@ -308,5 +300,5 @@ def per_group(
     groups = len(optimizer._param_groups)
     found = list(value) if isinstance(value, Sequence) else [value] * groups
     if len(found) != groups:
-        raise ConfigError(f"{name}: {len(found)} values of {what} for {groups} groups", line=here())
+        raise ConfigError(f"{name}: {len(found)} values of {what} for {groups} groups")
     return found

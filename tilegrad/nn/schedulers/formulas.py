@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from tilegrad.base.errors import ConfigError
 from tilegrad.nn.optim import Optimizer
 from tilegrad.nn.schedulers.scheduler import LRScheduler, at_least_one, cosine, in_range, power
-from tilegrad.tensor.handle.size_arguments import here
 from tilegrad.tensor.tensor import Tensor
 
 __all__ = [
@@ -269,8 +268,7 @@ class WarmupCosineLR(LRScheduler):
         if total_steps <= warmup_steps:
             raise ConfigError(
                 f"WarmupCosineLR: total_steps {total_steps} must be above {warmup_steps}, "
-                "the warmup_steps",
-                line=here(),
+                "the warmup_steps"
             )
         self.warmup_steps, self.total_steps = warmup_steps, total_steps
         self.min_ratio = min_ratio

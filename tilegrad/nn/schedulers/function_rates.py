@@ -9,7 +9,6 @@ from tilegrad.base.errors import CaptureError, ConfigError
 from tilegrad.engine.run.run import current_recording
 from tilegrad.nn.optim import Optimizer
 from tilegrad.nn.schedulers.scheduler import LRScheduler
-from tilegrad.tensor.handle.size_arguments import here
 from tilegrad.tensor.tensor import Tensor
 
 __all__ = ["LambdaLR", "MultiplicativeLR"]
@@ -45,8 +44,7 @@ class LambdaLR(LRScheduler):
         self.lr_lambdas = [lr_lambda] * groups if callable(lr_lambda) else list(lr_lambda)
         if len(self.lr_lambdas) != groups:
             raise ConfigError(
-                f"{type(self).__name__}: {len(self.lr_lambdas)} functions for {groups} groups",
-                line=here(),
+                f"{type(self).__name__}: {len(self.lr_lambdas)} functions for {groups} groups"
             )
         self._steps = 0
         super().__init__(optimizer)
@@ -62,7 +60,6 @@ class LambdaLR(LRScheduler):
             raise CaptureError(
                 f"{type(self).__name__}.step: a Python function of the step cannot be captured",
                 remedy="call step() outside the captured function: the rate is a tensor it reads",
-                line=here(),
             )
         self._steps += 1
         self._write()

@@ -10,7 +10,6 @@ from tilegrad.base.dtype import dtypes
 from tilegrad.base.errors import ConfigError
 from tilegrad.nn.optim import Optimizer
 from tilegrad.nn.schedulers.scheduler import restore, saved
-from tilegrad.tensor.handle.size_arguments import here
 from tilegrad.tensor.tensor import Tensor
 
 __all__ = ["ReduceLROnPlateau"]
@@ -61,10 +60,9 @@ class ReduceLROnPlateau:
             raise ConfigError(
                 f"ReduceLROnPlateau: unknown mode {mode!r} or threshold_mode {threshold_mode!r}",
                 allowed="'min', 'max'; 'rel', 'abs'",
-                line=here(),
             )
         if not factor < 1:
-            raise ConfigError(f"ReduceLROnPlateau: factor {factor} must be below 1", line=here())
+            raise ConfigError(f"ReduceLROnPlateau: factor {factor} must be below 1")
         self.optimizer, self.mode, self.factor = optimizer, mode, factor
         self.patience, self.threshold, self.threshold_mode = patience, threshold, threshold_mode
         self.cooldown, self.min_lr, self.eps = cooldown, min_lr, eps

@@ -9,7 +9,6 @@ from typing import Any, ClassVar
 from tilegrad.base.dtype import dtypes
 from tilegrad.base.errors import ConfigError, DataError, KindError, article
 from tilegrad.nn.optim import Optimizer
-from tilegrad.tensor.handle.size_arguments import here
 from tilegrad.tensor.storage import writes
 from tilegrad.tensor.tensor import Tensor
 
@@ -105,8 +104,7 @@ class LRScheduler:
         if len(rates) != len(self.base_lrs):
             raise DataError(
                 f"{type(self).__name__}.load_state_dict: {len(rates)} rates for "
-                f"{len(self.base_lrs)} groups",
-                line=here(),
+                f"{len(self.base_lrs)} groups"
             )
         restore(self, state_dict)
         self.base_lrs = [float(rate) for rate in rates]
@@ -170,8 +168,7 @@ def restore(scheduler: object, state: Mapping[str, Any]) -> None:
     missing = [name for name in own if name not in state]
     if missing:
         raise DataError(
-            f"{type(scheduler).__name__}.load_state_dict: missing: {', '.join(missing)}",
-            line=here(),
+            f"{type(scheduler).__name__}.load_state_dict: missing: {', '.join(missing)}"
         )
     if own:
         Tensor.realize(
@@ -197,16 +194,14 @@ def cosine(first: float, last: float, share: Tensor) -> Tensor:
 def at_least_one(name: str, **values: int) -> None:
     for key, value in values.items():
         if value < 1:
-            raise ConfigError(f"{name}: {key} must be at least 1, not {value}", line=here())
+            raise ConfigError(f"{name}: {key} must be at least 1, not {value}")
 
 
 def in_range(name: str, least: float, most: float, **values: float) -> None:
     """Raises ConfigError for a value that does not lie between `least` and `most`."""
     for key, value in values.items():
         if not least <= value <= most:
-            raise ConfigError(
-                f"{name}: {key} must lie between {least} and {most}, not {value}", line=here()
-            )
+            raise ConfigError(f"{name}: {key} must lie between {least} and {most}, not {value}")
 
 
 def check_optimizer(name: str, optimizer: object) -> None:
@@ -214,6 +209,5 @@ def check_optimizer(name: str, optimizer: object) -> None:
     if not isinstance(optimizer, Optimizer):
         raise KindError(
             f"{name}: {article(type(optimizer).__name__)} is no optimizer",
-            line=here(),
             remedy="pass the optimizer first, as nn.optim.SGD(nn.state.get_parameters(model))",
         )

@@ -2,24 +2,12 @@
 sequences of several lengths.
 """
 
-from typing import TYPE_CHECKING
-
-from tilegrad.base.absent import refusing
+from tilegrad.base.absent import refuse_others
 from tilegrad.nn.utils import parametrizations, parametrize, rnn
 from tilegrad.nn.utils.average import EMA
 from tilegrad.nn.utils.fusion import fuse_conv_bn_eval, fuse_linear_bn_eval
-from tilegrad.nn.utils.gradient_norms import (
-    clip_grad_norm_,
-    clip_grad_value_,
-    clip_grads_with_norm_,
-    get_total_norm,
-)
-from tilegrad.nn.utils.reparametrized import (
-    remove_spectral_norm,
-    remove_weight_norm,
-    spectral_norm,
-    weight_norm,
-)
+from tilegrad.nn.utils.gradient_norms import *
+from tilegrad.nn.utils.reparametrized import *
 from tilegrad.nn.utils.vectors import parameters_to_vector, vector_to_parameters
 
 __all__ = [
@@ -29,7 +17,4 @@ __all__ = [
     "vector_to_parameters", "weight_norm",
 ]  # fmt: skip
 
-
-if not TYPE_CHECKING:
-    # Last, so that the imports above do not ask it.
-    __getattr__ = refusing(__name__)
+refuse_others(__name__)  # Last, so that the imports above do not ask it.

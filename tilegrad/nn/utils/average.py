@@ -7,7 +7,6 @@ from contextlib import contextmanager
 
 from tilegrad.base.errors import ConfigError
 from tilegrad.nn.state import get_state_dict
-from tilegrad.tensor.handle.size_arguments import here
 from tilegrad.tensor.tensor import Tensor
 
 __all__ = ["EMA"]
@@ -35,7 +34,7 @@ class EMA:
 
     def __init__(self, model: object, decay: float = 0.999, warm_up: bool = False):
         if not 0 <= decay <= 1:
-            raise ConfigError(f"EMA: decay must be between 0 and 1, not {decay}", line=here())
+            raise ConfigError(f"EMA: decay must be between 0 and 1, not {decay}")
         self._model, self.decay, self.warm_up = get_state_dict(model), decay, warm_up
         self.average = {name: tensor.detach().clone() for name, tensor in self._model.items()}
         for tensor in self.average.values():

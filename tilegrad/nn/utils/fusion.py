@@ -6,7 +6,6 @@ import copy
 from typing import Any
 
 from tilegrad.base.errors import ConfigError
-from tilegrad.tensor.handle.size_arguments import here
 from tilegrad.tensor.tensor import Tensor
 
 __all__ = ["fuse_conv_bn_eval", "fuse_linear_bn_eval", "fused_weights"]
@@ -53,7 +52,7 @@ def fuse_linear_bn_eval(linear: Any, bn: Any) -> Any:
 
 def _fused(name: str, layer: Any, bn: Any, axis: int) -> Any:
     if bn.running_mean is None:
-        raise ConfigError(f"{name}: the normalisation has no running statistics", line=here())
+        raise ConfigError(f"{name}: the normalisation has no running statistics")
     norm = (bn.running_mean, bn.running_var, bn.eps, bn.weight, bn.bias)
     weight, bias = fused_weights(layer.weight, layer.bias, *norm, axis)
     fused = copy.copy(layer)

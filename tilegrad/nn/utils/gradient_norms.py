@@ -9,7 +9,6 @@ from typing import Any
 from tilegrad.base.errors import ConfigError
 from tilegrad.nn.tree import Paired, is_tensor
 from tilegrad.tensor.handle.gradient import set_gradient
-from tilegrad.tensor.handle.size_arguments import here
 from tilegrad.tensor.tensor import Tensor
 
 __all__ = ["clip_grad_norm_", "clip_grad_value_", "clip_grads_with_norm_", "get_total_norm"]
@@ -38,7 +37,7 @@ def clip_grad_norm_(
     10.0
     """
     if not max_norm > 0:
-        raise ConfigError(f"clip_grad_norm_: max_norm must be above 0, not {max_norm}", line=here())
+        raise ConfigError(f"clip_grad_norm_: max_norm must be above 0, not {max_norm}")
     tensors = _with_gradients(parameters)
     norm = get_total_norm([_gradient(tensor) for tensor in tensors], norm_type)
     clip_grads_with_norm_(tensors, max_norm, norm)

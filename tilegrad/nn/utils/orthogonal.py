@@ -9,7 +9,7 @@ import numpy
 from tilegrad.base.errors import ConfigError, ShapeError
 from tilegrad.nn.module import Module
 from tilegrad.nn.utils.parametrize import register_parametrization
-from tilegrad.tensor.handle.size_arguments import here, show_shape
+from tilegrad.tensor.handle.size_arguments import show_shape
 from tilegrad.tensor.tensor import Tensor
 
 __all__ = ["MAPS", "Orthogonal", "orthogonal"]
@@ -71,7 +71,6 @@ class Orthogonal(Module):
             raise ConfigError(
                 f"orthogonal: cannot assign to {self.orthogonal_map} without a base",
                 remedy="use_trivialization=True",
-                line=here(),
             )
         array = weight.detach().numpy()
         is_wide = array.shape[-2] < array.shape[-1]
@@ -143,14 +142,10 @@ def orthogonal(
     """
     weight = getattr(module, name)
     if weight.ndim < 2:
-        raise ShapeError(
-            f"orthogonal: a weight of shape {show_shape(weight.shape)} is no matrix", line=here()
-        )
+        raise ShapeError(f"orthogonal: a weight of shape {show_shape(weight.shape)} is no matrix")
     is_square = weight.shape[-1] == weight.shape[-2]
     chosen = orthogonal_map or ("matrix_exp" if is_square else "householder")
     if chosen not in MAPS:
-        raise ConfigError(
-            f"orthogonal: there is no map {chosen!r}", known=", ".join(MAPS), line=here()
-        )
+        raise ConfigError(f"orthogonal: there is no map {chosen!r}", known=", ".join(MAPS))
     made = Orthogonal(weight, chosen, use_trivialization)
     return register_parametrization(module, name, made)

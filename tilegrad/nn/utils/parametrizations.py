@@ -8,7 +8,7 @@ from tilegrad.base.errors import ShapeError
 from tilegrad.nn.module import Module
 from tilegrad.nn.utils.orthogonal import Orthogonal, orthogonal
 from tilegrad.nn.utils.parametrize import register_parametrization
-from tilegrad.tensor.handle.size_arguments import here, show_shape
+from tilegrad.tensor.handle.size_arguments import show_shape
 from tilegrad.tensor.tensor import Tensor
 
 __all__ = [
@@ -62,8 +62,7 @@ class SpectralNorm(Module):
         self.n_power_iterations, self.eps, self.dim = n_power_iterations, eps, dim
         if weight.ndim < 2:
             raise ShapeError(
-                f"spectral_norm: a weight of shape {show_shape(weight.shape)} is no matrix",
-                line=here(),
+                f"spectral_norm: a weight of shape {show_shape(weight.shape)} is no matrix"
             )
         matrix = self._matrix(weight.detach())
         self._u, self._v = (

@@ -14,7 +14,6 @@ from typing import Any
 from tilegrad.base.errors import ConfigError
 from tilegrad.nn.containers import ModuleDict
 from tilegrad.nn.module import Module
-from tilegrad.tensor.handle.size_arguments import here
 from tilegrad.tensor.tensor import Tensor
 
 __all__ = [
@@ -84,7 +83,6 @@ class ParametrizationList(Module):
                 raise ConfigError(
                     f"parametrize: cannot assign, {type(function).__name__} has no right_inverse",
                     remedy="define right_inverse(self, value)",
-                    line=here(),
                 )
             value = inverse(value)
         given = (value,) if isinstance(value, Tensor) else value
@@ -179,15 +177,13 @@ def remove_parametrizations(module: Any, tensor_name: str, leave_parametrized: b
     """
     if not is_parametrized(module, tensor_name):
         raise ConfigError(
-            f"remove_parametrizations: {type(module).__name__}.{tensor_name} is not parametrized",
-            line=here(),
+            f"remove_parametrizations: {type(module).__name__}.{tensor_name} is not parametrized"
         )
     functions = module.parametrizations[tensor_name]
     if not leave_parametrized and not functions._is_one:
         raise ConfigError(
             "remove_parametrizations: several tensors are trained, none of them can be left",
             remedy="leave_parametrized=True",
-            line=here(),
         )
     value = functions() if leave_parametrized else functions.original
     del module.parametrizations[tensor_name]
@@ -234,6 +230,5 @@ def _tensor(caller: str, module: Any, name: str) -> Tensor:
         raise ConfigError(
             f"{caller}: {type(module).__name__} has no tensor {name!r}",
             known=", ".join(at for at, item in vars(module).items() if isinstance(item, Tensor)),
-            line=here(),
         )
     return tensor

@@ -9,7 +9,6 @@ from typing import Any
 from tilegrad.base.errors import ConfigError
 from tilegrad.nn.utils.parametrizations import SpectralNorm, length
 from tilegrad.nn.utils.parametrize import _tensor, computed, stored
-from tilegrad.tensor.handle.size_arguments import here
 
 __all__ = ["remove_spectral_norm", "remove_weight_norm", "spectral_norm", "weight_norm"]
 
@@ -127,9 +126,7 @@ def remove_spectral_norm(module: Any, name: str = "weight") -> Any:
 def _removed(caller: str, module: Any, name: str, suffixes: tuple[str, ...]) -> Any:
     names = [f"{name}{each}" for each in suffixes]
     if any(each not in module.__dict__ for each in names):
-        raise ConfigError(
-            f"{caller}: {type(module).__name__}.{name} is not normalised", line=here()
-        )
+        raise ConfigError(f"{caller}: {type(module).__name__}.{name} is not normalised")
     value = getattr(module, name)
     stored(module, name, value)
     for each in names:

@@ -13,11 +13,11 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from tilegrad.base.dtype import dtypes
-from tilegrad.base.errors import ConfigError, ShapeError
+from tilegrad.base.errors import ShapeError, check_choice
 from tilegrad.tensor.calls.templates import templated
 from tilegrad.tensor.calls.uploads import uploaded_bytes
 from tilegrad.tensor.handle.core import check_tensors
-from tilegrad.tensor.handle.size_arguments import here, show_shape
+from tilegrad.tensor.handle.size_arguments import show_shape
 from tilegrad.tensor.tensor import Tensor
 
 __all__ = [
@@ -48,14 +48,8 @@ def pad_sequence(
             f"pad_sequence: {len(rows)} sequences that do not stack",
             shapes=", ".join(show_shape(row.shape) for row in rows[:8]),
             rule="at least one, and all of one shape behind the first axis",
-            line=here(),
         )
-    if padding_side not in ("left", "right"):
-        raise ConfigError(
-            f"pad_sequence: unknown padding_side {padding_side!r}",
-            allowed="'left', 'right'",
-            line=here(),
-        )
+    check_choice("pad_sequence", "padding_side", padding_side, ("left", "right"))
     longest = max(row._sizes[0] for row in rows)
 
     def filled(row: Tensor) -> Tensor:
@@ -195,10 +189,7 @@ class PackedSequence(NamedTuple):
         """The steps padded to the longest sequence, (steps, sequences, ...) in the order in which
         they were packed, and which of them there are, (steps, sequences, 1).
         """
-        found: tuple[Tensor, Tensor] = _steps_at(
-            self.data, self._rows(len(self._sizes()), batch_first=False)
-        )
-        return found
+        return _steps_at(self.data, self._rows(len(self._sizes()), batch_first=False))
 
     def with_steps(self, padded: Tensor) -> PackedSequence:
         """The steps of `padded`, in the order of `steps`, in place of `data`."""
@@ -238,13 +229,10 @@ def pack_padded_sequence(
         raise ShapeError(
             f"pack_padded_sequence: lengths {sizes} of {count} sequences of {steps} steps",
             rule="one for each sequence, of 1 to as many as there are steps",
-            line=here(),
         )
     if enforce_sorted and not is_ordered:
         raise ShapeError(
-            f"pack_padded_sequence: lengths {sizes} do not fall",
-            remedy="pass enforce_sorted=False",
-            line=here(),
+            f"pack_padded_sequence: lengths {sizes} do not fall", remedy="pass enforce_sorted=False"
         )
     order = sorted(range(count), key=lambda position: -sizes[position])
     left = sorted(sizes)
@@ -279,8 +267,7 @@ def pad_packed_sequence(
     lengths = sequence.lengths
     if total_length is not None and total_length < lengths[0]:
         raise ShapeError(
-            f"pad_packed_sequence: total_length {total_length}, the longest has {lengths[0]}",
-            line=here(),
+            f"pad_packed_sequence: total_length {total_length}, the longest has {lengths[0]}"
         )
     rows = sequence._rows(total_length or lengths[0], batch_first=batch_first)
     padded = _padded_at(sequence.data, rows, float(padding_value))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from tilegrad.base.errors import ShapeError
-from tilegrad.tensor.handle.size_arguments import here, show_shape
+from tilegrad.tensor.handle.size_arguments import show_shape
 from tilegrad.tensor.tensor import Tensor
 
 __all__ = ["parameters_to_vector", "vector_to_parameters"]
@@ -46,9 +46,7 @@ def vector_to_parameters(vec: Tensor, parameters: Iterable[Tensor]) -> None:
     tensors = list(parameters)
     sizes = [int(tensor.numel()) for tensor in tensors]
     if vec.shape != (sum(sizes),):
-        raise ShapeError(
-            f"vector_to_parameters: {show_shape(vec.shape)} for {sum(sizes)} elements", line=here()
-        )
+        raise ShapeError(f"vector_to_parameters: {show_shape(vec.shape)} for {sum(sizes)} elements")
     slices = vec.detach().split(sizes)
     new = [
         each.reshape(tensor.shape).cast(tensor.dtype).to(tensor.device).clone()

@@ -341,8 +341,7 @@ def _at_shapes(call: Call, inputs: list[UOp]) -> Template | None:
     shapes = tuple([node.shape for node in inputs])
     if call.pattern is not None:
         values = call.pattern.values(shapes)
-        found: Template | None = None if values is None else call.pattern.graph_at(values)
-        return found
+        return None if values is None else call.pattern.graph_at(values)
     is_same = shapes == tuple([each.shape for each in call.inputs or ()])
     # An alias, which has no steps, is of any shape.
     return call.template if is_same or not call.template.steps else None

@@ -11,7 +11,6 @@ from tilegrad.ir.op import Ops
 from tilegrad.tensor.calls.incoming import Incoming
 from tilegrad.tensor.calls.templates import templated
 from tilegrad.tensor.handle.core import as_dtype, cast_node, compute, describe
-from tilegrad.tensor.handle.size_arguments import here
 from tilegrad.tensor.storage import file_tensors
 
 __all__ = ["Casts"]
@@ -84,7 +83,6 @@ class Casts(Incoming):
                 f"bitcast: {dtype.name} takes {count} elements of {self.dtype.name} from the last "
                 f"axis, which has {last}",
                 tensor=describe(self.uop),
-                line=here(),
             )
         words: Any = self.bitcast(narrow).cast(wide)
         words = words.reshape(*rest, last // count, count)
@@ -101,7 +99,6 @@ class Casts(Incoming):
             raise ShapeError(
                 f"bitcast: a tensor without axes cannot become several of {dtype.name}",
                 tensor=describe(self.uop),
-                line=here(),
             )
         count = self.dtype.itemsize // dtype.itemsize
         bits: Any = self.bitcast(wide)
@@ -127,16 +124,13 @@ class Casts(Incoming):
         node = self.uop
         if not node.dtype.is_int:
             raise DTypeError(
-                f"pack_int4: integers are needed, not {node.dtype.name}",
-                tensor=describe(node),
-                line=here(),
+                f"pack_int4: integers are needed, not {node.dtype.name}", tensor=describe(node)
             )
         size = node.shape[-1] if node.shape else 1
         if not isinstance(size, int) or size % 2:
             raise ShapeError(
                 f"pack_int4: the last axis has {size} elements, which are not pairs",
                 tensor=describe(node),
-                line=here(),
             )
         halves: Any = self.cast(dtypes.uint8)
         halves = (halves & 15).reshape(*node.shape[:-1], size // 2, 2)
@@ -161,13 +155,10 @@ class Casts(Incoming):
             raise DTypeError(
                 f"unpack_int4: bytes are needed, not {node.dtype.name}",
                 tensor=describe(node),
-                line=here(),
                 remedy="cast or bitcast to uint8",
             )
         if not node.shape:
-            raise ShapeError(
-                "unpack_int4: a tensor without axes has no last axis to double", line=here()
-            )
+            raise ShapeError("unpack_int4: a tensor without axes has no last axis to double")
         x: Any = self
         shifts = x.arange(2, dtype=dtypes.uint8, device=self.device) * 4
         values = (x.unsqueeze(-1) >> shifts) & 15

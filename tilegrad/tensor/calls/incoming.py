@@ -13,15 +13,9 @@ from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp
 from tilegrad.tensor.calls.uploads import can_upload, is_at_once, upload, upload_bytes
 from tilegrad.tensor.handle.aliases import hold, is_alone, set_apart
-from tilegrad.tensor.handle.core import (
-    Core,
-    as_dtype,
-    cast_node,
-    describe,
-    number_dtype,
-)
+from tilegrad.tensor.handle.core import Core, as_dtype, cast_node, describe, number_dtype
 from tilegrad.tensor.handle.device import canonical
-from tilegrad.tensor.handle.size_arguments import NO_VARIABLES, Variables, here
+from tilegrad.tensor.handle.size_arguments import NO_VARIABLES, Variables
 from tilegrad.tensor.handle.waiting import Call
 from tilegrad.tensor.storage import file_tensors, host_memory, memory
 from tilegrad.tensor.storage.writes import postpones_calls
@@ -75,9 +69,7 @@ class Incoming(Core):
         if isinstance(other, UOp):
             free, variables = other.unbound()
             if free.dtype is not dtypes.index:
-                raise DTypeError(
-                    f"{name}: a {free.op} node is no operand; wrap it in a Tensor", line=here()
-                )
+                raise DTypeError(f"{name}: a {free.op} node is no operand; wrap it in a Tensor")
             wanted = dtype if dtype.is_float or dtype.itemsize >= 4 else dtypes.default_int
             return self._of(UOp(Ops.CAST, wanted, (free,)), self.device, variables)
         return self._of(UOp.const(number_dtype(name, dtype, other), other), self.device)
@@ -113,7 +105,6 @@ class Incoming(Core):
                 raise DTypeError(
                     f"requires_grad: {article(self.dtype.name)} tensor has no gradient",
                     tensor=describe(self.uop),
-                    line=here(),
                 )
             is_computed = self._call is not None or self._node.op is Ops.ASSIGN
             is_apart = is_alone(self) or _shows_what_waits(self)
@@ -183,9 +174,7 @@ def _node_of(cls: Any, data: Any, device: str, dtype: DType | None) -> tuple[UOp
     if isinstance(data, (bytes, bytearray)) or _is_bytes(data):
         raw = bytes(data)
         if dtype is not None and len(raw) % dtype.itemsize:
-            raise ShapeError(
-                f"Tensor: {len(raw)} bytes are no whole number of {dtype.name}", line=here()
-            )
+            raise ShapeError(f"Tensor: {len(raw)} bytes are no whole number of {dtype.name}")
         kind = dtype or dtypes.uint8
         return _from_bytes(raw, kind, (len(raw) // kind.itemsize,), device), NO_VARIABLES
     if isinstance(data, (list, tuple, range)):
@@ -211,7 +200,6 @@ def _node_of(cls: Any, data: Any, device: str, dtype: DType | None) -> tuple[UOp
         return (node if dtype is None else cast_node(node, dtype)), NO_VARIABLES
     raise DTypeError(
         f"Tensor: cannot make a tensor of {article(type(data).__name__)}",
-        line=here(),
         rule="numbers, lists, bytes, an array, a picture or a path",
     )
 
@@ -229,9 +217,7 @@ def _from_file(path: str, device: str, dtype: DType | None) -> UOp:
         return _filled(UOp.const(kind, 0), (0,))
     if leaf.arg.size % kind.itemsize:
         raise ShapeError(
-            f"Tensor: {leaf.arg.size} bytes are no whole number of {kind.name}",
-            file=path,
-            line=here(),
+            f"Tensor: {leaf.arg.size} bytes are no whole number of {kind.name}", file=path
         )
     if kind is not dtypes.uint8:
         leaf = file_tensors.retyped(leaf, kind)

@@ -20,11 +20,7 @@ from tilegrad.tensor.handle.core import device_of
 from tilegrad.tensor.handle.replaced import stands_on_memory
 from tilegrad.tensor.handle.waiting import Moves, Value, this_thread
 from tilegrad.tensor.storage.host_readable import known_elements
-from tilegrad.tensor.storage.host_runs import (
-    elements_of,
-    evaluated,
-    may_compute,
-)
+from tilegrad.tensor.storage.host_runs import elements_of, evaluated, may_compute
 from tilegrad.tensor.storage.new_memory import new_memory
 
 __all__ = ["mask_values", "picked_by_host", "picked_now", "ranks_of_true", "true_columns"]

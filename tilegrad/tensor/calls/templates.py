@@ -31,9 +31,7 @@ from tilegrad.base.origin import call_site, composing, goes_by, users
 from tilegrad.ir.args import KernelArg
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp, node_count
-from tilegrad.tensor.calls.arguments import (
-    signature_of,
-)
+from tilegrad.tensor.calls.arguments import signature_of
 from tilegrad.tensor.calls.changing_constants import ChangingConstants
 from tilegrad.tensor.calls.positions import Positions
 from tilegrad.tensor.calls.postponed import can_postpone, postponed, postponed_siblings

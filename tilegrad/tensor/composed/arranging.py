@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Self
 
 from tilegrad.base.dtype import dtypes
-from tilegrad.base.errors import DTypeError, ShapeError
+from tilegrad.base.errors import DTypeError, ShapeError, check_choice
 from tilegrad.base.origin import composed
 from tilegrad.base.recent import Bounded
 from tilegrad.ir.uop import UOp
@@ -18,7 +18,7 @@ from tilegrad.tensor.calls.templates import templated
 from tilegrad.tensor.composed.picking import Picking
 from tilegrad.tensor.handle.core import describe
 from tilegrad.tensor.handle.pairs import Ranked
-from tilegrad.tensor.handle.size_arguments import as_axis, here, is_of_number, show_shape
+from tilegrad.tensor.handle.size_arguments import as_axis, is_of_number, show_shape
 
 __all__ = ["Arranging"]
 
@@ -159,7 +159,6 @@ class Arranging(Picking):
                     raise ShapeError(
                         f"broadcast_shapes: sizes {made[axis]} and {size} of axis {axis} differ",
                         shapes=", ".join(map(show_shape, given)),
-                        line=here(),
                     )
                 made[axis] = size if size != 1 else made[axis]
         return tuple(made)
@@ -186,7 +185,6 @@ class Arranging(Picking):
             raise ShapeError(
                 f"combinations: {r} of a tensor {show_shape(self.shape)}",
                 tensor=describe(self.uop),
-                line=here(),
                 rule="0 or more of a vector",
             )
         choose = itertools.combinations_with_replacement if with_replacement else (
@@ -196,8 +194,7 @@ class Arranging(Picking):
         if not rows or not r:
             return self._slice(0, 0, 0).reshape(0, r) if r else self._slice(0, 0, 0)
         kind: Any = type(self)
-        picked: Self = self[kind(rows, dtype=dtypes.int32, device=self.device)]
-        return picked
+        return self[kind(rows, dtype=dtypes.int32, device=self.device)]
 
     @templated
     @composed
@@ -311,13 +308,8 @@ class Arranging(Picking):
         given = list(q) if isinstance(q, (list, tuple)) else [q]
         shares = [float(share.item() if hasattr(share, "item") else share) for share in given]
         if not all(0 <= share <= 1 for share in shares):
-            raise ShapeError(f"nanquantile: shares {shares}", rule="0 to 1", line=here())
-        if interpolation not in _BETWEEN:
-            raise DTypeError(
-                f"nanquantile: unknown interpolation {interpolation!r}",
-                allowed=", ".join(map(repr, _BETWEEN)),
-                line=here(),
-            )
+            raise ShapeError(f"nanquantile: shares {shares}", rule="0 to 1")
+        check_choice("nanquantile", "interpolation", interpolation, _BETWEEN, DTypeError)
         values = self.sort(axis)[0]
         count = self.isnan().logical_not().sum(axis, keepdim=True)
         found = []
@@ -350,7 +342,6 @@ class Arranging(Picking):
             raise ShapeError(
                 f"pdist: a matrix is needed, not {show_shape(self.shape)}",
                 tensor=describe(self.uop),
-                line=here(),
             )
         rows, columns = (
             type(self).triu_indices(self._length(0), self._length(0), 1).to(self.device).unbind()

@@ -11,13 +11,13 @@ from __future__ import annotations
 from typing import Self
 
 from tilegrad.base.dtype import AddressSpace, dtypes
-from tilegrad.base.errors import DTypeError, ShapeError
+from tilegrad.base.errors import DTypeError, ShapeError, check_choice
 from tilegrad.base.origin import composed
 from tilegrad.ir.op import Axis, Ops
 from tilegrad.ir.uop import UOp
 from tilegrad.tensor.composed.resample import Resampling
 from tilegrad.tensor.handle.core import describe
-from tilegrad.tensor.handle.size_arguments import here, show_shape
+from tilegrad.tensor.handle.size_arguments import show_shape
 
 __all__ = ["Digests"]
 
@@ -58,21 +58,15 @@ class Digests(Resampling):
         >>> Tensor(b"abc").keccak().data().tobytes().hex()[:16]
         '3a985da74fe225b2'
         """
-        if cfg not in _KINDS:
-            raise DTypeError(
-                f"keccak: unknown kind {cfg!r}",
-                allowed=", ".join(map(repr, _KINDS)),
-                line=here(),
-            )
+        check_choice("keccak", "kind", cfg, _KINDS, DTypeError)
         if self.dtype is not dtypes.uint8:
             raise DTypeError(
                 f"keccak: bytes are uint8, not {self.dtype.name}",
                 tensor=describe(self.uop),
-                line=here(),
                 remedy="bitcast(dtypes.uint8) reads the bytes of any dtype",
             )
         if not self.ndim:
-            raise ShapeError(f"keccak: no row of bytes in {show_shape(self.shape)}", line=here())
+            raise ShapeError(f"keccak: no row of bytes in {show_shape(self.shape)}")
         ending, length = _KINDS[cfg]
         *lead, size = self._sizes
         # Twice the bits of security are kept back.

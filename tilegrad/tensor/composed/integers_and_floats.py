@@ -12,7 +12,6 @@ from tilegrad.base.origin import composed
 from tilegrad.tensor.calls.templates import elementwise, templated
 from tilegrad.tensor.composed.matrix_products import Products
 from tilegrad.tensor.handle.core import describe
-from tilegrad.tensor.handle.size_arguments import here
 
 __all__ = ["Frexp", "Numbers"]
 
@@ -93,7 +92,6 @@ class Numbers(Products):
             raise UnsupportedDTypeError(
                 f"{name}: integers are needed, not {self.dtype.name} and {kind.name}",
                 tensor=describe(self.uop),
-                line=here(),
             )
 
     # the parts of floats
@@ -104,7 +102,6 @@ class Numbers(Products):
             raise DTypeError(
                 f"{name}: {', '.join(_FRACTION)} have parts, {self.dtype.name} does not",
                 tensor=describe(self.uop),
-                line=here(),
             )
         kind = dtypes.from_name(f"int{self.dtype.bits}")
         return self.bitcast(kind), _FRACTION[self.dtype.name]

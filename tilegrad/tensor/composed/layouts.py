@@ -11,7 +11,7 @@ from tilegrad.base.origin import composed
 from tilegrad.tensor.calls.templates import templated
 from tilegrad.tensor.composed.statistics import Statistics
 from tilegrad.tensor.handle.broadcasting import broadcast_shape, describe
-from tilegrad.tensor.handle.size_arguments import as_axis, flat_arguments, here, show_shape
+from tilegrad.tensor.handle.size_arguments import as_axis, flat_arguments, show_shape
 
 __all__ = ["Layouts"]
 
@@ -37,7 +37,6 @@ class Layouts(Statistics):
             raise ShapeError(
                 f"t: a matrix is needed, not {show_shape(self.shape)}",
                 tensor=describe(self.uop),
-                line=here(),
                 remedy="transpose(-1, -2)",
             )
         return self.transpose(0, 1) if self.ndim == 2 else self
@@ -107,8 +106,7 @@ class Layouts(Statistics):
             return super().repeat_interleave(counts[0], dim)
         if len(counts) != size:
             raise ShapeError(
-                f"repeat_interleave: {len(counts)} counts for {size} elements along axis {axis}",
-                line=here(),
+                f"repeat_interleave: {len(counts)} counts for {size} elements along axis {axis}"
             )
         index = [at for at, count in enumerate(counts) for _ in range(count)]
         picked = type(self)(index, dtype=dtypes.int32, device=self.device)
@@ -196,7 +194,7 @@ class Layouts(Statistics):
         """
         axes = [as_axis("rot90", axis, self.ndim) for axis in dims]
         if len(set(axes)) != 2 or len(axes) != 2:
-            raise ShapeError(f"rot90: a plane has two axes, not {tuple(dims)}", line=here())
+            raise ShapeError(f"rot90: a plane has two axes, not {tuple(dims)}")
         first, second = axes
         if k % 4 == 0:
             return self._copy_of(self)

@@ -14,7 +14,7 @@ from tilegrad.tensor.calls.templates import templated
 from tilegrad.tensor.composed.creating import Creating
 from tilegrad.tensor.composed.layouts import Layouts
 from tilegrad.tensor.handle.core import describe
-from tilegrad.tensor.handle.size_arguments import as_axis, here, show_shape
+from tilegrad.tensor.handle.size_arguments import as_axis, show_shape
 
 __all__ = ["Products"]
 
@@ -41,7 +41,6 @@ class Products(Creating):
                 f"{ours} and {theirs} axes",
                 left=describe(self.uop),
                 right=describe(other.uop),
-                line=here(),
                 remedy="matmul takes any number of axes",
             )
         return self.matmul(other, dtype)
@@ -157,7 +156,6 @@ class Products(Creating):
                 f"{show_shape(other.shape)} have different sizes",
                 left=describe(self.uop),
                 right=describe(other.uop),
-                line=here(),
             )
         rest = [axis for axis in range(self.ndim) if axis not in mine]
         others = [axis for axis in range(other.ndim) if axis not in theirs]

@@ -14,7 +14,6 @@ from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp
 from tilegrad.tensor.composed.random_draws import Distributions
 from tilegrad.tensor.handle.core import Core
-from tilegrad.tensor.handle.size_arguments import here
 
 __all__ = ["Nodes"]
 
@@ -42,18 +41,16 @@ class Nodes(Distributions):
         """
         definition = getattr(op, "definition", None)
         if definition is None or not op.is_alu:
-            raise DTypeError(f"alu: {op} is no elementwise op", line=here())
+            raise DTypeError(f"alu: {op} is no elementwise op")
         if op is Ops.MULACC and len(others) == 2:
             total: Self = self * others[0] + others[1]
             return total
         if definition.arity != 1 + len(others):
             raise ShapeError(
-                f"alu: {op.name} takes {definition.arity} operands, {1 + len(others)} are given",
-                line=here(),
+                f"alu: {op.name} takes {definition.arity} operands, {1 + len(others)} are given"
             )
         if op is Ops.WHERE:
-            chosen: Self = self.where(*others)
-            return chosen
+            return self.where(*others)
         if not others:
             return self._unary(op)
         return self._binary("alu", op, others[0])

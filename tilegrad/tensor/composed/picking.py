@@ -15,13 +15,7 @@ from tilegrad.tensor.composed.integers_and_floats import Numbers
 from tilegrad.tensor.handle.aliases import valued
 from tilegrad.tensor.handle.core import describe
 from tilegrad.tensor.handle.pairs import Ranked
-from tilegrad.tensor.handle.size_arguments import (
-    as_axis,
-    here,
-    index_dtype,
-    is_of_number,
-    show_shape,
-)
+from tilegrad.tensor.handle.size_arguments import as_axis, index_dtype, is_of_number, show_shape
 
 __all__ = ["Picking"]
 
@@ -138,9 +132,7 @@ class Picking(Numbers):
         if values._has_elements():
             return x._scattered_where(test, values)
         if test.any().item():
-            raise ShapeError(
-                "masked_scatter: the source has no element", tensor=describe(self.uop), line=here()
-            )
+            raise ShapeError("masked_scatter: the source has no element", tensor=describe(self.uop))
         return x._copy_of(x)._beside_empty(values)
 
     @templated
@@ -176,7 +168,6 @@ class Picking(Numbers):
                 f"diagonal_scatter: a source of {show_shape(src.shape)}, a diagonal of "
                 f"{show_shape(wanted)}",
                 tensor=describe(self.uop),
-                line=here(),
             )
         x = self.movedim((dim1, dim2), (-2, -1))
         height, width = x._sizes[-2:]
@@ -263,7 +254,7 @@ class Picking(Numbers):
         axis = as_axis("mode", dim, self.ndim)
         size = self._length(axis)
         if not size:
-            raise ShapeError("mode: there is no element", tensor=describe(self.uop), line=here())
+            raise ShapeError("mode: there is no element", tensor=describe(self.uop))
         values, positions = self.sort(axis)
         at = self._iota(size).reshape([-1 if n == axis else 1 for n in range(self.ndim)])
         is_first = values.ne(values.roll(1, axis)) | at.eq(0)
@@ -291,7 +282,6 @@ class Picking(Numbers):
             raise DTypeError(
                 f"unravel_index: integers are needed, not {self.dtype.name}",
                 tensor=describe(self.uop),
-                line=here(),
             )
         sizes = (shape,) if isinstance(shape, int) else tuple(shape)
         steps = [math.prod(sizes[axis + 1 :]) for axis in range(len(sizes))]
@@ -318,16 +308,13 @@ class Picking(Numbers):
         [[1, 2], [2, 3], [3, 4]]
         """
         if len(size) != len(stride):
-            raise ShapeError(
-                f"as_strided: {len(size)} sizes and {len(stride)} strides", line=here()
-            )
+            raise ShapeError(f"as_strided: {len(size)} sizes and {len(stride)} strides")
         flat, count = self.flatten(), math.prod(self._sizes)
         last = storage_offset + sum((n - 1) * step for n, step in zip(size, stride))
         if 0 not in size and not (storage_offset >= 0 and last < count):
             raise IndexBoundsError(
                 f"as_strided: places {storage_offset} to {last} of {count} elements",
                 tensor=describe(self.uop),
-                line=here(),
             )
         if 0 in size:
             return flat._slice(0, 0, 0).reshape(*size)

@@ -15,7 +15,7 @@ from tilegrad.base.dtype import dtypes
 from tilegrad.base.errors import DTypeError, ShapeError
 from tilegrad.base.origin import composed
 from tilegrad.tensor.handle.core import describe
-from tilegrad.tensor.handle.size_arguments import as_int, as_sizes, flat_arguments, here, show_shape
+from tilegrad.tensor.handle.size_arguments import as_int, as_sizes, flat_arguments, show_shape
 from tilegrad.tensor.indexing.filled import DTypeLike
 from tilegrad.tensor.spectral.spectra import Spectra
 from tilegrad.tensor.storage.checked import check_weights
@@ -52,7 +52,7 @@ class Distributions(Spectra):
         """
         for each in (self, seed):
             if each.dtype is not dtypes.uint64:
-                raise DTypeError(f"threefry: uint64 is needed, not {each.dtype.name}", line=here())
+                raise DTypeError(f"threefry: uint64 is needed, not {each.dtype.name}")
         keys = [(seed & 0xFFFFFFFF).cast(dtypes.uint32), (seed >> 32).cast(dtypes.uint32)]
         keys.append(keys[0] ^ keys[1] ^ 0x1BD11BDA)
         x0 = (self & 0xFFFFFFFF).cast(dtypes.uint32) + keys[0]
@@ -86,7 +86,7 @@ class Distributions(Spectra):
         """
         count = as_int("randperm", "n", n)
         if count < 0:
-            raise ShapeError(f"randperm: {count} numbers", line=here())
+            raise ShapeError(f"randperm: {count} numbers")
         kind = dtypes.int32 if dtype is None else dtype
         if count == 0:
             return cls.zeros(0, dtype=kind, device=device)
@@ -117,7 +117,7 @@ class Distributions(Spectra):
         if isinstance(x, int):
             return cls.randperm(x, device=device)
         if not x.ndim:
-            raise ShapeError("permutation: a tensor without axes has no rows", line=here())
+            raise ShapeError("permutation: a tensor without axes has no rows")
         return x[cls.randperm(x._sizes[0], device=x.device)]
 
     @composed
@@ -145,14 +145,12 @@ class Distributions(Spectra):
             raise ShapeError(
                 f"multinomial: {show_shape(self.shape)} are no weights",
                 tensor=describe(self.uop),
-                line=here(),
                 rule="a vector or the rows of a matrix, with one weight or more",
             )
         size = self._sizes[-1]
         if count < 1 or (not replacement and count > size):
             raise ShapeError(
                 f"multinomial: {count} of {size} places",
-                line=here(),
                 remedy="draw at least one; more than there are with replacement=True",
             )
         check_weights("multinomial", self)
@@ -204,11 +202,9 @@ class Distributions(Spectra):
         shape, _ = as_sizes("choice", flat_arguments(size))
         total = math.prod(as_int("choice", "size", each) for each in shape)
         if count < 1 or (not replace and total > count):
-            raise ShapeError(f"choice: {total} of {count}", line=here())
+            raise ShapeError(f"choice: {total} of {count}")
         if p is not None and p.shape != (count,):
-            raise ShapeError(
-                f"choice: p has shape {show_shape(p.shape)}, not ({count},)", line=here()
-            )
+            raise ShapeError(f"choice: p has shape {show_shape(p.shape)}, not ({count},)")
         if total == 0:
             picked = cls.zeros(0, dtype=dtypes.int32, device=where)
         elif p is not None:

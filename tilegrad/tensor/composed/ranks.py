@@ -10,13 +10,13 @@ import math
 from collections.abc import Callable
 from typing import Any, Self
 
-from tilegrad.base.errors import DTypeError, ShapeError
+from tilegrad.base.errors import DTypeError, ShapeError, check_choice
 from tilegrad.base.origin import composed
 from tilegrad.tensor.calls.templates import templated
 from tilegrad.tensor.composed.incomplete import IncompleteGamma
 from tilegrad.tensor.handle.core import describe
 from tilegrad.tensor.handle.pairs import Ranked
-from tilegrad.tensor.handle.size_arguments import as_axis, as_number, here, is_of_number
+from tilegrad.tensor.handle.size_arguments import as_axis, as_number, is_of_number
 
 __all__ = ["Ranks"]
 
@@ -51,7 +51,6 @@ class Ranks(IncompleteGamma):
             raise ShapeError(
                 f"kthvalue: k is {k}, of {size} elements",
                 tensor=describe(self.uop),
-                line=here(),
                 allowed=f"1 to {size}",
             )
         values, positions = self.sort(axis)
@@ -96,7 +95,7 @@ class Ranks(IncompleteGamma):
         axis = as_axis("median", dim, self.ndim)
         size = self._length(axis)
         if not size:
-            raise ShapeError("median: there is no element", tensor=describe(self.uop), line=here())
+            raise ShapeError("median: there is no element", tensor=describe(self.uop))
         found = self.kthvalue((size + 1) // 2, axis, keepdim)
         if not self.dtype.is_float:
             return found
@@ -152,21 +151,13 @@ class Ranks(IncompleteGamma):
         size = self._length(axis)
         if not self.dtype.is_float:
             raise DTypeError(
-                f"quantile: floats are needed, not {self.dtype.name}",
-                tensor=describe(self.uop),
-                line=here(),
+                f"quantile: floats are needed, not {self.dtype.name}", tensor=describe(self.uop)
             )
-        if interpolation not in _BETWEEN:
-            raise DTypeError(
-                f"quantile: unknown interpolation {interpolation!r}",
-                allowed=", ".join(map(repr, _BETWEEN)),
-                line=here(),
-            )
+        check_choice("quantile", "interpolation", interpolation, _BETWEEN, DTypeError)
         if not size or not all(0 <= share <= 1 for share in shares):
             raise ShapeError(
                 f"quantile: shares {[*shares]} of {size} elements",
                 tensor=describe(self.uop),
-                line=here(),
                 rule="shares are 0 to 1, of at least one element",
             )
         ordered, bad = self.sort(axis)[0], self.isnan().any(axis, keepdim=True)

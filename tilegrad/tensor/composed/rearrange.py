@@ -17,7 +17,7 @@ from tilegrad.base.errors import ShapeError
 from tilegrad.base.origin import composed
 from tilegrad.tensor.composed.nodes import Nodes
 from tilegrad.tensor.handle.core import describe
-from tilegrad.tensor.handle.size_arguments import divide, here, multiply, same, show_shape
+from tilegrad.tensor.handle.size_arguments import divide, multiply, same, show_shape
 
 __all__ = ["Rearranging"]
 
@@ -47,9 +47,7 @@ class Rearranging(Nodes):
         """
 
         def wrong(fact: str) -> ShapeError:
-            return ShapeError(
-                f"rearrange: {fact}", formula=formula, tensor=describe(self.uop), line=here()
-            )
+            return ShapeError(f"rearrange: {fact}", formula=formula, tensor=describe(self.uop))
 
         halves = formula.split("->")
         if len(halves) != 2:

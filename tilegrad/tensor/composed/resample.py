@@ -18,6 +18,7 @@ from tilegrad.base.errors import (
     ShapeError,
     UnsupportedDTypeError,
     UnsupportedError,
+    check_choice,
 )
 from tilegrad.base.origin import composed
 from tilegrad.tensor.calls.number_tables import number_table
@@ -32,7 +33,7 @@ from tilegrad.tensor.composed.resampling_filters import (
 )
 from tilegrad.tensor.handle.aliases import valued
 from tilegrad.tensor.handle.core import Core, check_devices, describe
-from tilegrad.tensor.handle.size_arguments import as_int, here, index_dtype, show_shape
+from tilegrad.tensor.handle.size_arguments import as_int, index_dtype, show_shape
 
 __all__ = ["Resampling"]
 
@@ -100,8 +101,7 @@ class Resampling(GridPositions):
         if not self._has_elements():
             if 0 in self._sizes[first:]:
                 raise ShapeError(
-                    f"interpolate: there is nothing to resample in {show_shape(self.shape)}",
-                    line=here(),
+                    f"interpolate: there is nothing to resample in {show_shape(self.shape)}"
                 )
             return self.reshape(0).reshape(*self.shape[:first], *sizes)
         x = self if kind.startswith("nearest") else self._wide()
@@ -116,14 +116,13 @@ class Resampling(GridPositions):
     def _output_sizes(self, size: Any, scale: Any) -> tuple[list[int], list[float]]:
         """The new sizes of the last axes, and the old ones for one of each new one."""
         if (size is None) == (scale is None):
-            raise ShapeError("interpolate: pass either size or scale_factor", line=here())
+            raise ShapeError("interpolate: pass either size or scale_factor")
         given = size if scale is None else scale
         each = list(given) if isinstance(given, (tuple, list)) else [given] * max(self.ndim - 2, 1)
         if not 0 < len(each) <= self.ndim:
             raise ShapeError(
                 f"interpolate: {len(each)} sizes for {show_shape(self.shape)}",
                 tensor=describe(self.uop),
-                line=here(),
             )
         old = self._sizes[self.ndim - len(each) :]
         if scale is None:
@@ -133,9 +132,7 @@ class Resampling(GridPositions):
             sizes = [math.floor(was * factor) for was, factor in zip(old, each)]
             ratios = [1 / factor if factor else 0.0 for factor in each]
         if min(sizes) < 1:
-            raise ShapeError(
-                f"interpolate: a size is {min(sizes)}", rule="sizes are positive", line=here()
-            )
+            raise ShapeError(f"interpolate: a size is {min(sizes)}", rule="sizes are positive")
         return sizes, ratios
 
     def _resampled(
@@ -336,7 +333,6 @@ class Resampling(GridPositions):
         if indices.shape != self.shape:
             raise ShapeError(
                 f"max_unpool2d: {show_shape(indices.shape)} indices for {show_shape(self.shape)}",
-                line=here(),
                 rule="an index for each element, as max_pool2d(return_indices=True) gives",
             )
         count = len(kernel_size) if isinstance(kernel_size, (tuple, list)) else 2
@@ -377,15 +373,12 @@ def _kind_of(mode: str, *, is_aligned: bool, is_smooth: bool) -> str:
 
     Raises UnsupportedDTypeError for an unknown mode, ConfigError for an option that it has not.
     """
-    if mode not in _MODES:
-        raise UnsupportedDTypeError(
-            f"interpolate: unknown mode {mode!r}", allowed=", ".join(map(repr, _MODES)), line=here()
-        )
+    check_choice("interpolate", "mode", mode, _MODES, UnsupportedDTypeError)
     kind = _MODES[mode]
     if is_aligned and kind not in ("linear", "cubic"):
-        raise ConfigError(f"interpolate: mode {mode!r} has no corners to align", line=here())
+        raise ConfigError(f"interpolate: mode {mode!r} has no corners to align")
     if is_smooth and kind not in ("linear", "cubic"):
-        raise ConfigError(f"interpolate: mode {mode!r} has no antialias", line=here())
+        raise ConfigError(f"interpolate: mode {mode!r} has no antialias")
     return kind
 
 
@@ -411,27 +404,15 @@ def _sizes_before_pooling(
 
 def _check_grid(image: Core, grid: Core, mode: str, padding_mode: str) -> None:
     """Raise unless `grid` holds positions in `image`."""
-    if mode not in _GRID_MODES:
-        raise ConfigError(
-            f"grid_sample: unknown mode {mode!r}",
-            allowed=", ".join(map(repr, _GRID_MODES)),
-            line=here(),
-        )
-    if padding_mode not in _PADDINGS:
-        raise ConfigError(
-            f"grid_sample: unknown padding_mode {padding_mode!r}",
-            allowed=", ".join(map(repr, _PADDINGS)),
-            line=here(),
-        )
+    check_choice("grid_sample", "mode", mode, _GRID_MODES)
+    check_choice("grid_sample", "padding_mode", padding_mode, _PADDINGS)
     check_devices("grid_sample", [image, grid])
     if not grid.dtype.is_float:
-        raise DTypeError(f"grid_sample: places are floats, not {grid.dtype.name}", line=here())
+        raise DTypeError(f"grid_sample: places are floats, not {grid.dtype.name}")
     depth = image.ndim - 2
     if mode == "bicubic" and depth == 3:
         raise UnsupportedError(
-            "grid_sample: 'bicubic' is for images, not for volumes",
-            line=here(),
-            use="mode='bilinear'",
+            "grid_sample: 'bicubic' is for images, not for volumes", use="mode='bilinear'"
         )
     fits = depth in (2, 3) and grid.ndim == image.ndim and grid._sizes[-1] == depth
     if not fits or grid._sizes[0] != image._sizes[0] or 0 in image._sizes[2:]:
@@ -439,6 +420,5 @@ def _check_grid(image: Core, grid: Core, mode: str, padding_mode: str) -> None:
             f"grid_sample: places {show_shape(grid.shape)} do not fit {show_shape(image.shape)}",
             input=describe(image.uop),
             grid=describe(grid.uop),
-            line=here(),
             rule="(N, Ho, Wo, 2) in (N, C, H, W), or (N, Do, Ho, Wo, 3) in (N, C, D, H, W)",
         )

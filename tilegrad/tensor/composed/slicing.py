@@ -13,13 +13,7 @@ from tilegrad.tensor.calls.templates import templated
 from tilegrad.tensor.composed.layouts import Layouts
 from tilegrad.tensor.handle.aliases import valued
 from tilegrad.tensor.handle.core import Core, describe
-from tilegrad.tensor.handle.size_arguments import (
-    as_axis,
-    as_int,
-    here,
-    is_of_number,
-    show_shape,
-)
+from tilegrad.tensor.handle.size_arguments import as_axis, as_int, is_of_number, show_shape
 
 __all__ = ["Slicing"]
 
@@ -77,7 +71,7 @@ class Slicing(Layouts):
             )
         count = as_int("tensor_split", "indices_or_sections", indices_or_sections)
         if count < 1:
-            raise ShapeError(f"tensor_split: {count} pieces", line=here(), allowed="1 or more")
+            raise ShapeError(f"tensor_split: {count} pieces", allowed="1 or more")
         return self.split([size // count + (at < size % count) for at in range(count)], axis)
 
     def hsplit(self, indices_or_sections: int | Sequence[int]) -> tuple[Self, ...]:
@@ -185,7 +179,6 @@ class Slicing(Layouts):
                 f"{name}: an index of {show_shape(index.shape)} along axis {axis} does not go with "
                 f"a source of {show_shape(tuple(shape))}",
                 tensor=describe(self.uop),
-                line=here(),
                 rule="an index for each slice of the source",
             )
         sides = [shape[axis] if number == axis else 1 for number in range(self.ndim)]

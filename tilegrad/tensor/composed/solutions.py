@@ -15,7 +15,7 @@ from tilegrad.base.origin import composed
 from tilegrad.tensor.calls.templates import templated
 from tilegrad.tensor.composed.arranging import Arranging
 from tilegrad.tensor.handle.core import describe
-from tilegrad.tensor.handle.size_arguments import here, show_shape
+from tilegrad.tensor.handle.size_arguments import show_shape
 from tilegrad.tensor.reductions.reduce import Axes
 from tilegrad.tensor.reductions.spelling import takes_dim
 
@@ -173,7 +173,6 @@ class Algebra(Arranging):
             raise ShapeError(
                 f"householder_product: {count} reflections for a matrix of {rows} by {columns}",
                 matrix=describe(self.uop),
-                line=here(),
             )
         x = self._floating()
         unit = type(self).eye(rows, columns, dtype=x.dtype, device=x.device)
@@ -227,7 +226,7 @@ class Algebra(Arranging):
         """
         matrices: list[Any] = cls._each(tensors)
         if len(matrices) < 2:
-            raise ShapeError("multi_dot: two matrices or more are needed", line=here())
+            raise ShapeError("multi_dot: two matrices or more are needed")
         is_row, is_column = matrices[0].ndim == 1, matrices[-1].ndim == 1
         matrices[0] = matrices[0].unsqueeze(0) if is_row else matrices[0]
         matrices[-1] = matrices[-1].unsqueeze(1) if is_column else matrices[-1]
@@ -335,7 +334,6 @@ class Algebra(Arranging):
             raise ShapeError(
                 f"tensorinv: {show_shape(first)} and {show_shape(rest)} have no inverse",
                 tensor=describe(self.uop),
-                line=here(),
             )
         return self.reshape(size, size).inv().reshape(*rest, *first)
 
@@ -365,6 +363,5 @@ class Algebra(Arranging):
                 f"tensorsolve: {size} unknowns and {math.prod(other._sizes)} equations",
                 left=describe(self.uop),
                 right=describe(other.uop),
-                line=here(),
             )
         return x.reshape(size, size).solve(other.flatten()).reshape(unknown)

@@ -13,14 +13,7 @@ from tilegrad.tensor.calls.templates import templated
 from tilegrad.tensor.composed.ranks import Ranks
 from tilegrad.tensor.handle.core import describe
 from tilegrad.tensor.handle.pairs import Extremes
-from tilegrad.tensor.handle.size_arguments import (
-    as_axes,
-    as_axis,
-    as_int,
-    as_number,
-    here,
-    show_shape,
-)
+from tilegrad.tensor.handle.size_arguments import as_axes, as_axis, as_int, as_number, show_shape
 from tilegrad.tensor.reductions.reduce import Axes
 from tilegrad.tensor.reductions.spelling import takes_dim
 
@@ -112,8 +105,7 @@ class Statistics(Ranks):
         1.5
         """
         count = (~self.isnan()).sum(axis, keepdim)
-        total: Self = self.nansum(axis, keepdim, dtype=dtype) / count
-        return total
+        return self.nansum(axis, keepdim, dtype=dtype) / count
 
     @takes_dim
     def count_nonzero(self, axis: Axes = None, keepdim: bool = False, *, dim: Axes = None) -> Self:
@@ -155,9 +147,7 @@ class Statistics(Ranks):
         """
         bins, low, high = as_int("histc", "bins", bins), float(min), float(max)
         if bins < 1 or high < low:
-            raise ShapeError(
-                f"histc: {bins} bins from {low} to {high}", line=here(), rule="1 or more, upward"
-            )
+            raise ShapeError(f"histc: {bins} bins from {low} to {high}", rule="1 or more, upward")
         if low < high:
             return self._histogram(bins, low, high)
         if not self._has_elements():
@@ -200,9 +190,7 @@ class Statistics(Ranks):
         x = self._floating()
         if x.ndim > 2:
             raise ShapeError(
-                f"cov: a matrix is needed, not {show_shape(x.shape)}",
-                tensor=describe(self.uop),
-                line=here(),
+                f"cov: a matrix is needed, not {show_shape(x.shape)}", tensor=describe(self.uop)
             )
         rows = x if x.ndim == 2 else x.reshape(1, x._length(0) if x.ndim else 1)
         _, apart, rest = rows._deviations((1,))
@@ -256,7 +244,7 @@ class Statistics(Ranks):
         """
         axis, n = as_axis("diff", dim, self.ndim), as_int("diff", "n", n)
         if n < 0:
-            raise ShapeError(f"diff: n must be 0 or more, not {n}", line=here())
+            raise ShapeError(f"diff: n must be 0 or more, not {n}")
         if not n:
             return self._copy_of(self)
         joined: list[Self] = [each for each in (prepend, self, append) if each is not None]
@@ -340,7 +328,6 @@ class Statistics(Ranks):
                 f"cdist: rows of {show_shape(self.shape)} and {show_shape(other.shape)} differ",
                 left=describe(self.uop),
                 right=describe(other.uop),
-                line=here(),
                 rule="(..., m, k) and (..., n, k)",
             )
         return (self.unsqueeze(-2) - other.unsqueeze(-3)).norm(p, -1)
@@ -366,7 +353,7 @@ class Statistics(Ranks):
         """
         axis = as_axis("renorm", dim, self.ndim)
         if as_number("renorm", "p", p) <= 0 or as_number("renorm", "maxnorm", maxnorm) < 0:
-            raise ConfigError(f"renorm: no norm of order {p} has a limit of {maxnorm}", line=here())
+            raise ConfigError(f"renorm: no norm of order {p} has a limit of {maxnorm}")
         others = tuple(other for other in range(self.ndim) if other != axis)
         size = self.norm(p, others, keepdim=True)
         return self * (size > maxnorm).where(maxnorm / (size + 1e-7), 1.0)
@@ -395,7 +382,6 @@ class Statistics(Ranks):
                 f"sum_to_size: {show_shape(tuple(wanted))} does not broadcast to "
                 f"{show_shape(self.shape)}",
                 tensor=describe(self.uop),
-                line=here(),
             )
         axes = [
             other for other in range(self.ndim) if other < offset or wanted[other - offset] == 1

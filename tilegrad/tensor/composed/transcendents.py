@@ -19,7 +19,6 @@ from tilegrad.tensor.composed.bernoulli import OVER_FACTORIALS
 from tilegrad.tensor.composed.special_functions import Special
 from tilegrad.tensor.elementwise.double_word import product
 from tilegrad.tensor.handle.core import describe
-from tilegrad.tensor.handle.size_arguments import here
 
 __all__ = ["Transcendents"]
 
@@ -405,7 +404,6 @@ class Transcendents(Special):
             raise DTypeError(
                 f"polygamma: the order is {n!r}, not an integer from 0 on",
                 tensor=describe(self.uop),
-                line=here(),
             )
         if n == 0:
             return self.digamma()
@@ -449,9 +447,7 @@ class Transcendents(Special):
         """
         if not isinstance(p, int) or p < 1:
             raise DTypeError(
-                f"mvlgamma: {p!r} dimensions, not an integer from 1 on",
-                tensor=describe(self.uop),
-                line=here(),
+                f"mvlgamma: {p!r} dimensions, not an integer from 1 on", tensor=describe(self.uop)
             )
         x = self._floating()
         total = x.lgamma()

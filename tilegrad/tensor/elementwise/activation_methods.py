@@ -10,14 +10,14 @@ import math
 from typing import Self
 
 from tilegrad.base.dtype import dtypes
-from tilegrad.base.errors import ConfigError, DTypeError
+from tilegrad.base.errors import ConfigError, DTypeError, check_choice
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp
 from tilegrad.tensor.calls.templates import templated
 from tilegrad.tensor.elementwise.approximation import LOG1P, NORMAL_MIDDLE, NORMAL_TAIL
 from tilegrad.tensor.elementwise.trigonometry import Trigonometry
 from tilegrad.tensor.handle.core import compute
-from tilegrad.tensor.handle.size_arguments import as_number, here
+from tilegrad.tensor.handle.size_arguments import as_number
 
 __all__ = ["Activations"]
 
@@ -205,12 +205,7 @@ class Activations(Trigonometry):
         >>> Tensor([-100.0, 100.0]).gelu().tolist()
         [0.0, 100.0]
         """
-        if approximate not in ("none", "tanh"):
-            raise DTypeError(
-                f"gelu: unknown approximation {approximate!r}",
-                allowed="'none', 'tanh'",
-                line=here(),
-            )
+        check_choice("gelu", "approximation", approximate, ("none", "tanh"), DTypeError)
         if approximate == "none":
             return self._in_float(Activations._times_normal)
         # (1 + tanh(y)) / 2 is sigmoid(2 y)
@@ -342,7 +337,7 @@ class Activations(Trigonometry):
         [-1.0, 0.5, 1.0]
         """
         if as_number("hardtanh", "min_val", min_val) > as_number("hardtanh", "max_val", max_val):
-            raise ConfigError(f"hardtanh: {min_val} is above {max_val}", line=here())
+            raise ConfigError(f"hardtanh: {min_val} is above {max_val}")
         inside = (self >= max_val).where(max_val, self)
         return (self <= min_val).where(min_val, inside)
 

@@ -16,7 +16,6 @@ from tilegrad.ir.uop import UOp
 from tilegrad.tensor.calls.templates import elementwise, templated
 from tilegrad.tensor.elementwise.comparison import Comparison
 from tilegrad.tensor.handle.core import Operand, cast_node, compute
-from tilegrad.tensor.handle.size_arguments import here
 
 __all__ = ["Arithmetic"]
 
@@ -145,9 +144,7 @@ class Arithmetic(Comparison):
             return self._divide_toward_zero(other)
         if rounding_mode is not None:
             raise DTypeError(
-                f"div: unknown rounding_mode {rounding_mode!r}",
-                allowed="None, 'trunc', 'floor'",
-                line=here(),
+                f"div: unknown rounding_mode {rounding_mode!r}", allowed="None, 'trunc', 'floor'"
             )
         return self._true_divide(other)
 

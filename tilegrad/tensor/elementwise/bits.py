@@ -10,7 +10,6 @@ from tilegrad.ir.op import Ops
 from tilegrad.tensor.calls.templates import templated
 from tilegrad.tensor.elementwise.operand_meeting import Operands
 from tilegrad.tensor.handle.core import Core, Operand, describe
-from tilegrad.tensor.handle.size_arguments import here
 
 __all__ = ["Bits"]
 
@@ -92,7 +91,6 @@ class Bits(Operands):
                 + (other.dtype.name if isinstance(other, Core) else repr(other)),
                 left=describe(self.uop),
                 right=describe(other.uop) if isinstance(other, Core) else repr(other),
-                line=here(),
                 remedy="cast it: .cast(dtypes.int32)",
             )
         return self._binary(name, op, other)
@@ -142,7 +140,6 @@ class Bits(Operands):
                 f"{name}: integers are needed, not {other.dtype.name}",
                 left=describe(self.uop),
                 right=describe(other.uop),
-                line=here(),
                 remedy="cast it: .cast(dtypes.int32)",
             )
         if isinstance(other, int) and not swap:
@@ -150,7 +147,6 @@ class Bits(Operands):
                 raise DTypeError(
                     f"{name}: a shift by {other} bits",
                     tensor=describe(self.uop),
-                    line=here(),
                     rule="amounts are not negative",
                     remedy=f"{'x >> ' if op is Ops.SHL else 'x << '}{-other}",
                 )

@@ -15,7 +15,7 @@ from tilegrad.tensor.elementwise.arithmetic import Arithmetic
 from tilegrad.tensor.handle.aliases import extended, shared
 from tilegrad.tensor.handle.broadcasting import broadcast
 from tilegrad.tensor.handle.core import Core, Operand, cast_node, compute, describe
-from tilegrad.tensor.handle.size_arguments import as_int, here
+from tilegrad.tensor.handle.size_arguments import as_int
 
 __all__ = ["Elementwise"]
 
@@ -49,7 +49,6 @@ class Elementwise(Arithmetic):
                 "where: the condition is float, and what to choose is bool",
                 condition=describe(self.uop),
                 yes=describe(yes.uop),
-                line=here(),
                 remedy="the condition is the tensor itself, as in (x > 0).where(x, 0)",
             )
         condition = self.cast(dtypes.bool)
@@ -159,7 +158,7 @@ class Elementwise(Arithmetic):
         [-1, 0, 2]
         """
         if min is None and max is None:
-            raise DTypeError("clip: neither min nor max is given", line=here())
+            raise DTypeError("clip: neither min nor max is given")
         x = self if min is None else self._no_less(min)
         return x if max is None else x._no_more(max)
 

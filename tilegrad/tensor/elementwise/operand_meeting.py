@@ -15,7 +15,6 @@ from tilegrad.base.errors import UnsupportedDTypeError
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp
 from tilegrad.tensor.handle.core import Core, Operand, cast_node, compute, describe, number_dtype
-from tilegrad.tensor.handle.size_arguments import here
 from tilegrad.tensor.views.patches import Patches
 
 __all__ = ["Operands"]
@@ -102,6 +101,5 @@ class Operands(Patches):
             raise UnsupportedDTypeError(
                 f"{name}: integers are needed, not {self.dtype.name}",
                 tensor=describe(self.uop),
-                line=here(),
                 remedy="cast it: .cast(dtypes.int32)",
             )

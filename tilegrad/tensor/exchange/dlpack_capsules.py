@@ -169,8 +169,7 @@ def take(capsule: Any, name: str) -> Incoming:
     kind = next((each for each in (_NEW, _OLD) if _is_valid(capsule, each)), None)
     if kind is None:
         raise DataError(
-            f"{name}: this is no capsule of DLPack, or it was taken already",
-            got=f"{capsule!r:.80}",
+            f"{name}: this is no capsule of DLPack, or it was taken already", got=f"{capsule!r:.80}"
         )
     address = _pointer(capsule, kind)
     managed: Any = (_Versioned if kind is _NEW else _Managed).from_address(address)

@@ -23,7 +23,7 @@ from tilegrad.runtime.buffer import address_of
 from tilegrad.tensor.exchange import dlpack_capsules
 from tilegrad.tensor.handle.core import as_dtype
 from tilegrad.tensor.handle.device import canonical
-from tilegrad.tensor.handle.size_arguments import as_sizes, here
+from tilegrad.tensor.handle.size_arguments import as_sizes
 from tilegrad.tensor.storage import host_memory, memory
 from tilegrad.tensor.writing.watching import Watching
 
@@ -237,7 +237,6 @@ def _capsule(x: Any) -> Any:
                 "from_dlpack: the memory is on a device that the host does not reach",
                 got=f"DLPack device {int(kind)}, {number}",
                 remedy="move it to the CPU in its own library first",
-                line=here(),
             )
     try:
         return x.__dlpack__(max_version=dlpack_capsules.MAX_VERSION)
@@ -251,7 +250,7 @@ def _memory_at(
 ) -> memoryview:
     """`nbytes` of `source`, with what keeps them."""
     if isinstance(source, bool) or (isinstance(source, int) and source <= 0 < nbytes):
-        raise DataError(f"from_blob: {source!r} is no address", line=here())
+        raise DataError(f"from_blob: {source!r} is no address")
     view = None
     if isinstance(source, int):
         address = source
@@ -262,14 +261,11 @@ def _memory_at(
             raise DTypeError(
                 f"from_blob: {article(type(source).__name__)} is no memory",
                 rule="an address, or an object with a buffer",
-                line=here(),
             ) from error
         if not view.c_contiguous:
-            raise DataError("from_blob: the buffer is not contiguous", line=here())
+            raise DataError("from_blob: the buffer is not contiguous")
         if view.nbytes < nbytes:
-            raise ShapeError(
-                f"from_blob: {nbytes} bytes are needed, the buffer has {view.nbytes}", line=here()
-            )
+            raise ShapeError(f"from_blob: {nbytes} bytes are needed, the buffer has {view.nbytes}")
         address = address_of(view)
     if not nbytes:
         return memoryview(b"")

@@ -15,7 +15,7 @@ from tilegrad.base.origin import user_expression, user_line
 from tilegrad.ir.op import Ops
 from tilegrad.ir.queries import base_of
 from tilegrad.ir.uop import UOp, sint
-from tilegrad.tensor.handle.size_arguments import here, is_one, same, same_shape, show_shape
+from tilegrad.tensor.handle.size_arguments import is_one, same, same_shape, show_shape
 
 __all__ = ["broadcast", "broadcast_shape", "describe", "is_scalar_leaf"]
 
@@ -62,7 +62,6 @@ def broadcast_shape(name: str, nodes: Sequence[Any]) -> tuple[sint, ...]:
                     f"{show_shape(node.shape)}",
                     left=describe(_node_of(nodes[0])),
                     right=describe(_node_of(node)),
-                    line=here(),
                     rule="aligned at the last axis, sizes must be equal or 1",
                 )
             common.append(b if is_one(a) else a)

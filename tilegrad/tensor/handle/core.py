@@ -37,26 +37,13 @@ from tilegrad.tensor.handle.living import (
 )  # fmt: skip
 from tilegrad.tensor.handle.metadata import Metadata
 from tilegrad.tensor.handle.pairs import ValuesAlone
-from tilegrad.tensor.handle.size_arguments import (
-    NO_VARIABLES,
-    Variables,
-    here,
-    merge,
-    show_shape,
-)  # fmt: skip
+from tilegrad.tensor.handle.size_arguments import NO_VARIABLES, Variables, merge, show_shape
 from tilegrad.tensor.handle.slot_layout import Slots
 
 __all__ = [
-    "Core",
-    "as_dtype",
-    "cast_node",
-    "check_tensors",
-    "compute",
-    "describe",
-    "device_of",
-    "is_scalar_leaf",
-    "live",
-]
+    "Core", "as_dtype", "cast_node", "check_tensors", "compute", "describe", "device_of",
+    "is_scalar_leaf", "live",
+]  # fmt: skip
 
 Operand = Any
 _DTYPES = frozenset(dtypes.all)
@@ -86,7 +73,7 @@ def as_dtype(value: DType | str) -> DType:
             )
         value = dtypes.from_name(value)
     if value not in _DTYPES:
-        raise DTypeError(f"dtype: a tensor cannot have dtype {value!r}", line=here())
+        raise DTypeError(f"dtype: a tensor cannot have dtype {value!r}")
     return value
 
 
@@ -295,7 +282,6 @@ class Core(Metadata):
                 raise ShapeError(
                     f"this op needs sizes that are numbers, not {show_shape(self.shape)}",
                     tensor=describe(self.uop),
-                    line=here(),
                     remedy="pad it to a fixed size, and cut the result",
                 )
         return self.shape  # type: ignore[return-value]
@@ -311,7 +297,6 @@ class Core(Metadata):
                 f"axis {axis % self.ndim} of {show_shape(self.shape)} must have a size that is a "
                 "number",
                 tensor=describe(self.uop),
-                line=here(),
                 remedy="use another axis, or pad it to a fixed size and cut the result",
             )
         return size
@@ -382,7 +367,6 @@ def number_dtype(name: str, dtype: DType, value: Any) -> DType:
             raise DTypeError(
                 f"{name}: {value} does not fit {kind.name}",
                 rule="a number takes the tensor's dtype; cast the tensor first",
-                line=here(),
             )
         return kind
     if isinstance(value, float):
@@ -390,7 +374,6 @@ def number_dtype(name: str, dtype: DType, value: Any) -> DType:
     raise DTypeError(
         f"{name}: cannot use {article(type(value).__name__)} as an operand",
         rule="a tensor, a number or a Variable",
-        line=here(),
     )
 
 
@@ -406,7 +389,6 @@ def check_tensors(name: str, *values: Any, are_several: bool = False) -> None:
             raise DTypeError(
                 f"{name}: cannot use {article(type_name(value))} as an operand",
                 rule="a tensor",
-                line=here(),
                 remedy=f"pass them one by one: Tensor.{name}(*tensors)"
                 if is_list
                 else "make one: Tensor(value)",
@@ -426,7 +408,6 @@ def check_devices(name: str, tensors: list[Core]) -> None:
                     f"{name}: operands are on two devices: {first.device} and {tensor.device}",
                     left=describe(first.uop),
                     right=describe(tensor.uop),
-                    line=here(),
                     remedy=f"move one with .to({first.device!r})",
                 )
 

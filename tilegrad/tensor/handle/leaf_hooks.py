@@ -14,7 +14,7 @@ from typing import Any
 
 from tilegrad.base.errors import ShapeError
 from tilegrad.ir.uop import UOp
-from tilegrad.tensor.handle.size_arguments import here, show_shape
+from tilegrad.tensor.handle.size_arguments import show_shape
 
 __all__ = ["Hook", "add", "after_hooks", "attach", "checked", "hooks_of"]
 
@@ -73,7 +73,6 @@ def checked(new: Any, like: Any) -> Any:
     if new.shape != like.shape:
         raise ShapeError(
             f"register_hook: the hook gave {show_shape(new.shape)}, the gradient is "
-            f"{show_shape(like.shape)}",
-            line=here(),
+            f"{show_shape(like.shape)}"
         )
     return new if new.dtype is like.dtype else new.cast(like.dtype)

@@ -20,28 +20,9 @@ from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp
 
 __all__ = [
-    "Handle",
-    "Owner",
-    "Some",
-    "by_identity",
-    "ends",
-    "enter",
-    "forget",
-    "generations",
-    "hold",
-    "hold_also",
-    "holders_of",
-    "leave",
-    "live",
-    "older_leaves",
-    "owners",
-    "pools",
-    "promote",
-    "with_gradient",
-    "with_nodes",
-    "with_nodes_made",
-    "with_variables",
-    "young",
+    "Handle", "Owner", "Some", "by_identity", "ends", "enter", "forget", "generations", "hold",
+    "hold_also", "holders_of", "leave", "live", "older_leaves", "owners", "pools", "promote",
+    "with_gradient", "with_nodes", "with_nodes_made", "with_variables", "young",
 ]  # fmt: skip
 
 # Tensors by identity: a tensor compares element by element, so it is no key itself.

@@ -9,11 +9,7 @@ from typing import Any
 
 from tilegrad.base.dtype import DType
 from tilegrad.ir.uop import UOp, sint
-from tilegrad.tensor.handle.size_arguments import (
-    as_axis,
-    multiply,
-    simple,
-)  # fmt: skip
+from tilegrad.tensor.handle.size_arguments import as_axis, multiply, simple
 from tilegrad.tensor.handle.waiting import Call
 
 __all__ = ["Metadata"]

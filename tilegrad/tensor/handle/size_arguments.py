@@ -66,8 +66,7 @@ def merge(first: Variables, second: Variables) -> Variables:
         if first.get(variable, value) != value:
             raise ShapeError(
                 f"variable {variable.name!r} has two values in one graph: "
-                f"{first[variable]} and {value}",
-                line=here(),
+                f"{first[variable]} and {value}"
             )
     return {**first, **second}
 
@@ -80,7 +79,7 @@ def as_int(name: str, what: str, value: Any) -> int:
     except TypeError:
         pass
     kind = "a Variable" if isinstance(value, UOp) else repr(value)
-    raise DTypeError(f"{name}: {what} must be an integer, not {kind}", line=here())
+    raise DTypeError(f"{name}: {what} must be an integer, not {kind}")
 
 
 def as_number(name: str, what: str, value: Any) -> float:
@@ -95,7 +94,7 @@ def as_number(name: str, what: str, value: Any) -> float:
     if not isinstance(value, UOp) and hasattr(value, "__float__"):
         return float(value)
     kind = "a Variable" if isinstance(value, UOp) else repr(value)
-    raise DTypeError(f"{name}: {what} must be a number, not {kind}", line=here())
+    raise DTypeError(f"{name}: {what} must be a number, not {kind}")
 
 
 def as_size(name: str, value: Any) -> tuple[sint, Variables]:
@@ -104,7 +103,7 @@ def as_size(name: str, value: Any) -> tuple[sint, Variables]:
         return value, NO_VARIABLES
     if isinstance(value, UOp):
         if not value.dtype.is_int:
-            raise DTypeError(f"{name}: a size must be an integer, not {value.dtype!r}", line=here())
+            raise DTypeError(f"{name}: a size must be an integer, not {value.dtype!r}")
         free, found = value.unbound()
         return simple(free if free.dtype is dtypes.index else free.cast(dtypes.index)), found
     return as_int(name, "a size", value), NO_VARIABLES
@@ -134,9 +133,7 @@ def as_sizes(name: str, args: Iterable[Any], least: int = 0) -> tuple[tuple[sint
     for value in args:
         size, found = as_size(name, value)
         if (size if isinstance(size, int) else size.vmax) < least:
-            raise ShapeError(
-                f"{name}: size {size} is negative", sizes=show_shape(tuple(args)), line=here()
-            )
+            raise ShapeError(f"{name}: size {size} is negative", sizes=show_shape(tuple(args)))
         variables = merge(variables, found)
         sizes.append(size)
     return tuple(sizes), variables
@@ -151,7 +148,7 @@ def as_axis(name: str, axis: Any, ndim: int) -> int:
     if not -ndim <= number < ndim:
         allowed = f"{-ndim} to {ndim - 1}" if ndim else "none, it has no axes"
         raise IndexBoundsError(
-            f"{name}: axis {number} is out of range for {ndim} axes", allowed=allowed, line=here()
+            f"{name}: axis {number} is out of range for {ndim} axes", allowed=allowed
         )
     return number + ndim if number < 0 else number
 
@@ -178,7 +175,7 @@ def as_axes(name: str, axes: Any, ndim: int) -> tuple[int, ...]:
         return ()
     found = [as_axis(name, axis, ndim) for axis in given]
     if len(set(found)) != len(found):
-        raise ShapeError(f"{name}: an axis is named twice: {tuple(axes)}", line=here())
+        raise ShapeError(f"{name}: an axis is named twice: {tuple(axes)}")
     return tuple(sorted(found))
 
 

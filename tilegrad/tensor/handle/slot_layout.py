@@ -15,16 +15,6 @@ class Slots:
     """The slots of a tensor; `Core` says what stands in them."""
 
     __slots__ = (
-        "__weakref__",
-        "_alias",
-        "_call",
-        "_gradient",
-        "_is_leaf",
-        "_is_shared",
-        "_node",
-        "_previous",
-        "_requires_grad",
-        "_stands_for",
-        "_symbols",
-        "device",
-    )
+        "__weakref__", "_alias", "_call", "_gradient", "_is_leaf", "_is_shared", "_node",
+        "_previous", "_requires_grad", "_stands_for", "_symbols", "device",
+    )  # fmt: skip

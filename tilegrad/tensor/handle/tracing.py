@@ -20,7 +20,6 @@ from tilegrad.base.errors import TransformError
 from tilegrad.grad.regions import moved
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp, toposort
-from tilegrad.tensor.handle.size_arguments import here
 
 __all__ = [
     "building", "closed", "front_ends", "is_open", "is_transforming", "needs_value", "transforming",
@@ -146,7 +145,6 @@ def needs_value(what: str, node: UOp) -> None:
     if waits(node):
         raise TransformError(
             f"{_open.name}: {what} needs the value of a tensor that stands for {_open.stands_for}",
-            line=here(),
             rule="what the function does must not depend on the numbers",
             remedy="choose with where() and masks, or give a size to what counts elements",
         )

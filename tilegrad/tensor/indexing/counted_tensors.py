@@ -6,7 +6,7 @@ import math
 from typing import Any, Self
 
 from tilegrad.base.dtype import DType, dtypes
-from tilegrad.base.errors import DTypeError, ShapeError
+from tilegrad.base.errors import DTypeError, ShapeError, check_choice
 from tilegrad.base.origin import composed
 from tilegrad.base.recent import Recent
 from tilegrad.ir.uop import UOp, sint
@@ -19,7 +19,6 @@ from tilegrad.tensor.handle.size_arguments import (
     as_size,
     as_sizes,
     ceil_divide,
-    here,
 )
 from tilegrad.tensor.indexing.filled import DTypeLike, Filled
 from tilegrad.tensor.storage.checked import checked
@@ -82,7 +81,6 @@ class Creation(Filled):
         if step == 0:
             raise ShapeError(
                 f"arange: step is 0 from {start} to {stop}",
-                line=here(),
                 rule="a step above 0 counts up, one below 0 down",
             )
         length = max(0, math.ceil((stop - start) / step))
@@ -212,10 +210,7 @@ class Creation(Filled):
         >>> [each.tolist() for each in Tensor([1, 2]).meshgrid(Tensor([3, 4]))]
         [[[1, 1], [2, 2]], [[3, 4], [3, 4]]]
         """
-        if indexing not in ("ij", "xy"):
-            raise DTypeError(
-                f"meshgrid: unknown indexing {indexing!r}", allowed="'ij', 'xy'", line=here()
-            )
+        check_choice("meshgrid", "indexing", indexing, ("ij", "xy"), DTypeError)
         tensors = self if isinstance(self, (list, tuple)) else (self, *others)
         order = list(range(len(tensors)))
         if indexing == "xy" and len(tensors) > 1:
@@ -269,7 +264,7 @@ class Creation(Filled):
     def _below(self, diagonal: int) -> Self:
         """Where the column is at most `diagonal` right of the row."""
         if self.ndim < 2:
-            raise ShapeError("tril: two axes are needed", shape=self.shape, line=here())
+            raise ShapeError("tril: two axes are needed", shape=self.shape)
         rows, columns = self.shape[-2:]
         is_plain = are_plain((rows, columns)) and type(diagonal) is int
         key = type(self), rows, columns, diagonal

@@ -15,12 +15,7 @@ from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp
 from tilegrad.tensor.handle.core import as_dtype
 from tilegrad.tensor.handle.device import canonical
-from tilegrad.tensor.handle.size_arguments import (
-    are_plain,
-    as_sizes,
-    flat_arguments,
-    is_zero,
-)
+from tilegrad.tensor.handle.size_arguments import are_plain, as_sizes, flat_arguments, is_zero
 from tilegrad.tensor.reductions.scan import Scan
 from tilegrad.tensor.storage import memory
 from tilegrad.tensor.storage.host_memory import dtype_of_numbers

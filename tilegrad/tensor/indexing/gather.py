@@ -16,13 +16,7 @@ from tilegrad.tensor.calls.templates import templated
 from tilegrad.tensor.handle.aliases import valued
 from tilegrad.tensor.handle.core import Core, compute, describe
 from tilegrad.tensor.handle.device import canonical
-from tilegrad.tensor.handle.size_arguments import (
-    as_axis,
-    here,
-    index_dtype,
-    is_of_number,
-    show_shape,
-)
+from tilegrad.tensor.handle.size_arguments import as_axis, index_dtype, is_of_number, show_shape
 from tilegrad.tensor.handle.waiting import Call
 from tilegrad.tensor.indexing.index import Indexing
 from tilegrad.tensor.storage.checked import checked
@@ -92,7 +86,6 @@ class Gathering(Indexing):
                 f"{name}: an index must be an integer, not {index.dtype.name}",
                 tensor=describe(self.uop),
                 index=describe(index.uop),
-                line=here(),
                 remedy="cast the index: .cast(dtypes.int32)",
             )
         is_short = not index._has_elements() or all(
@@ -106,7 +99,6 @@ class Gathering(Indexing):
                 f"{show_shape(self.shape)} beside axis {axis}",
                 left=describe(self.uop),
                 right=describe(index.uop),
-                line=here(),
             )
         return axis
 
@@ -164,8 +156,7 @@ class Gathering(Indexing):
         ):
             raise ShapeError(
                 f"scatter_add: source {show_shape(source.shape)} is smaller than index "
-                f"{show_shape(index.shape)}",
-                line=here(),
+                f"{show_shape(index.shape)}"
             )
         rows = self._whole_rows("scatter_add", axis, index)
         if rows is not None:
@@ -225,7 +216,6 @@ class Gathering(Indexing):
                 f"index_select: the index has {index.ndim} axes",
                 tensor=describe(self.uop),
                 index=describe(index.uop),
-                line=here(),
                 rule="a vector of integers; tensor[index] takes any shape",
             )
         if isinstance(index, Core) and not index.ndim:

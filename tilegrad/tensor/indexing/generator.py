@@ -23,7 +23,6 @@ from tilegrad.ir.op import Ops
 from tilegrad.ir.placement import Group, Placement
 from tilegrad.ir.uop import UOp
 from tilegrad.tensor.handle.core import compute
-from tilegrad.tensor.handle.size_arguments import here
 
 __all__ = ["Generator", "draw", "draws_of", "generator"]
 
@@ -42,7 +41,7 @@ class Generator:
         Raises DTypeError if that is no integer.
         """
         if not isinstance(seed, int):
-            raise DTypeError(f"manual_seed: a seed must be an integer, not {seed!r}", line=here())
+            raise DTypeError(f"manual_seed: a seed must be an integer, not {seed!r}")
         with self._lock:
             self.seed, self.drawn, self.forks = seed & (2**64 - 1), 0, 0
 

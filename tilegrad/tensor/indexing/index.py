@@ -33,7 +33,6 @@ from tilegrad.tensor.handle.size_arguments import (
     Variables,
     as_int,
     as_size,
-    here,
     index_dtype,
     is_zero,
     merge,
@@ -250,13 +249,11 @@ class Indexing(Creation):
         keys = [self._as_index(entry) for entry in entries_of(key)]
         dots = [at for at, entry in enumerate(keys) if entry is Ellipsis]
         if len(dots) > 1:
-            raise IndexBoundsError("getitem: more than one Ellipsis", line=here())
+            raise IndexBoundsError("getitem: more than one Ellipsis")
         used = sum(axes_of(entry) for entry in keys)
         if used > self.ndim:
             raise IndexBoundsError(
-                f"getitem: {used} indices for {self.ndim} axes",
-                tensor=describe(self.uop),
-                line=here(),
+                f"getitem: {used} indices for {self.ndim} axes", tensor=describe(self.uop)
             )
         at = dots[0] if dots else len(keys)
         whole = [*keys[:at], *[slice(None)] * (self.ndim - used), *keys[at + 1 :]]
@@ -281,7 +278,7 @@ class Indexing(Creation):
         elif hasattr(entry, "__array__") and not isinstance(entry, Core):
             if getattr(entry, "shape", None) == ():
                 if entry.dtype.kind == "b":
-                    raise IndexKindError("getitem: a bool is no index", line=here())
+                    raise IndexKindError("getitem: a bool is no index")
                 return as_index(entry)
             entry = KnownIndex(entry.reshape(-1).tolist(), tuple(entry.shape))
         if isinstance(entry, KnownIndex):
@@ -291,18 +288,15 @@ class Indexing(Creation):
             return entry
         if not isinstance(entry, Core):
             if isinstance(entry, bool):
-                raise IndexKindError("getitem: a bool is no index", line=here())
+                raise IndexKindError("getitem: a bool is no index")
             return as_index(entry)
         if entry.dtype is dtypes.bool and not entry.ndim:
-            raise IndexKindError(
-                "getitem: a bool is no index", mask=describe(entry.uop), line=here()
-            )
+            raise IndexKindError("getitem: a bool is no index", mask=describe(entry.uop))
         if entry.dtype.is_float:
             raise IndexKindError(
                 f"getitem: an index must be an integer, not {entry.dtype.name}",
                 tensor=describe(self.uop),
                 index=describe(entry.uop),
-                line=here(),
                 remedy="cast the index: .cast(dtypes.int32)",
             )
         return entry
@@ -334,9 +328,7 @@ class Indexing(Creation):
         """Raise IndexBoundsError unless the first axes have the sizes of `mask`."""
         if mask.ndim > self.ndim:
             raise IndexBoundsError(
-                f"getitem: {mask.ndim} indices for {self.ndim} axes",
-                tensor=describe(self.uop),
-                line=here(),
+                f"getitem: {mask.ndim} indices for {self.ndim} axes", tensor=describe(self.uop)
             )
         self._check_mask(mask.shape, 0)
 
@@ -348,7 +340,6 @@ class Indexing(Creation):
                     f"getitem: a mask of size {show_shape((size,))[1:-2]} does not fit axis "
                     f"{number} of size {show_shape((self.shape[number],))[1:-2]}",
                     tensor=describe(self.uop),
-                    line=here(),
                 )
 
     def _at(self, axis: int, index: Any) -> Self:
@@ -374,7 +365,7 @@ class Indexing(Creation):
         size = self.shape[axis]
         step = 1 if entry.step is None else as_int("getitem", "a step", entry.step)
         if step == 0:
-            raise StepError("getitem: slice step is 0", line=here())
+            raise StepError("getitem: slice step is 0")
         if isinstance(size, UOp) or isinstance(entry.start, UOp) or isinstance(entry.stop, UOp):
             return self._sliced_symbolic(axis, entry, step)
         for bound in (entry.start, entry.stop):
@@ -406,7 +397,6 @@ class Indexing(Creation):
         if step < 0 and not (entry.start is entry.stop is None):
             raise ShapeError(
                 "getitem: a symbolic slice with bounds and a negative step",
-                line=here(),
                 remedy="two slices: x[start:stop][::-1]",
             )
         variables: Variables = NO_VARIABLES

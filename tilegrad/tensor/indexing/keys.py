@@ -9,7 +9,7 @@ from typing import Any
 from tilegrad.base.dtype import DType, dtypes
 from tilegrad.base.errors import DTypeError, IndexBoundsError, IndexKindError
 from tilegrad.tensor.handle.core import Core, describe
-from tilegrad.tensor.handle.size_arguments import as_int, here, show_shape, simple
+from tilegrad.tensor.handle.size_arguments import as_int, show_shape, simple
 from tilegrad.tensor.views.changing_picks import is_scalar
 
 __all__ = [
@@ -121,7 +121,7 @@ def as_index(value: Any) -> int:
     try:
         return as_int("getitem", "an index", value)
     except DTypeError as error:
-        raise IndexKindError(error.headline, line=here()) from None
+        raise IndexKindError(error.headline) from None
 
 
 def from_the_front(position: Any, size: Any) -> Any:
@@ -183,7 +183,6 @@ def index_outside(tensor: Any, index: int, axis: int) -> IndexBoundsError:
         f"getitem: index {index} is out of range for axis {axis} of size "
         f"{show_shape((size,))[1:-2]}",
         tensor=describe(tensor.uop),
-        line=here(),
         **bounds_of(size),
     )
 

@@ -23,7 +23,6 @@ from tilegrad.tensor.handle.size_arguments import (
     as_number,
     as_sizes,
     flat_arguments,
-    here,
     is_zero,
 )
 from tilegrad.tensor.indexing.filled import DTypeLike
@@ -36,9 +35,7 @@ __all__ = ["Random"]
 def _check_floats(name: str, dtype: DType) -> None:
     """Refuse to round random numbers to integers."""
     if not dtype.is_float:
-        raise UnsupportedDTypeError(
-            f"{name}: a float dtype is needed, not {dtype.name}", line=here()
-        )
+        raise UnsupportedDTypeError(f"{name}: a float dtype is needed, not {dtype.name}")
 
 
 class Random(Writing):
@@ -86,9 +83,7 @@ class Random(Writing):
         sizes, _ = as_sizes("rand", flat_arguments(shape))
         for size in sizes:
             if not isinstance(size, int):
-                raise ShapeError(
-                    "rand: sizes must be numbers; draw the maximum and cut", line=here()
-                )
+                raise ShapeError("rand: sizes must be numbers; draw the maximum and cut")
         whole: tuple[int, ...] = sizes  # type: ignore[assignment]
         if any(is_zero(size) for size in whole):
             return cls._of(UOp.const(dtypes.uint32, 0), device).expand(whole)._apart()
@@ -232,18 +227,15 @@ class Random(Writing):
         if not wanted.is_int:
             raise DTypeError(
                 f"randint: an integer dtype is needed, not {wanted.name}",
-                line=here(),
                 remedy="uniform(low=, high=) draws floats; or cast what was drawn",
             )
         low, high = as_int("randint", "low", low), as_int("randint", "high", high)
         if not 0 < high - low <= 1 << 32:
             raise ShapeError(
-                f"randint: no range from {low} to {high}",
-                rule="low < high <= low + 2**32",
-                line=here(),
+                f"randint: no range from {low} to {high}", rule="low < high <= low + 2**32"
             )
         if low < wanted.min or high - 1 > wanted.max:
-            raise DTypeError(f"randint: {low} to {high} does not fit {wanted.name}", line=here())
+            raise DTypeError(f"randint: {low} to {high} does not fit {wanted.name}")
         words = cls.random_bits(*shape, device=device).cast(dtypes.uint64)
         scaled = (words * (high - low)) >> 32
         return (scaled.cast(dtypes.int64) + low).cast(wanted)._wanting(requires_grad)
@@ -357,7 +349,7 @@ class Random(Writing):
         """
         sizes = flat_arguments(shape)
         if not sizes:
-            raise ShapeError("glorot_uniform: no sizes", rule="(outputs, inputs, ...)", line=here())
+            raise ShapeError("glorot_uniform: no sizes", rule="(outputs, inputs, ...)")
         return cls._symmetric(sizes, math.sqrt(6 / (sizes[0] + math.prod(sizes[1:]))), options)
 
     @classmethod
@@ -459,8 +451,7 @@ class Random(Writing):
         """
         least, most = (0, low) if high is None else (low, high)
         options.setdefault("device", self.device)
-        made: Self = self.randint(*self._sizes, low=least, high=most, **options)
-        return made
+        return self.randint(*self._sizes, low=least, high=most, **options)
 
     @composed
     def dropout(self, p: float = 0.5) -> Self:
@@ -480,7 +471,7 @@ class Random(Writing):
         [1.0, 2.0]
         """
         if not 0 <= as_number("dropout", "p", p) <= 1:
-            raise ShapeError(f"dropout: {p} is no probability", line=here(), rule="from 0 to 1")
+            raise ShapeError(f"dropout: {p} is no probability", rule="from 0 to 1")
         if not training.get() or p == 0:
             return self
         if p == 1:

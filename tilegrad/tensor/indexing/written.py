@@ -18,7 +18,7 @@ from tilegrad.tensor.calls.masks import mask_values, ranks_of_true
 from tilegrad.tensor.calls.templates import templated
 from tilegrad.tensor.calls.uploads import uploaded
 from tilegrad.tensor.handle.core import Core, check_devices
-from tilegrad.tensor.handle.size_arguments import as_int, as_size, here, index_dtype, is_one
+from tilegrad.tensor.handle.size_arguments import as_int, as_size, index_dtype, is_one
 from tilegrad.tensor.indexing.gather import Gathering
 from tilegrad.tensor.indexing.keys import first_of_neighbours, index_outside
 from tilegrad.tensor.storage.checked import checked
@@ -213,10 +213,9 @@ class Writing(Gathering):
                 raise ShapeError(
                     "setitem: a symbolic slice beside an integer tensor",
                     rule="number bounds, or a write in two steps",
-                    line=here(),
                 )
             if bound is not None:
                 as_int("setitem", "a slice bound", bound)
         if entry.step is not None and as_int("setitem", "a step", entry.step) == 0:
-            raise StepError("setitem: slice step is 0", line=here())
+            raise StepError("setitem: slice step is 0")
         return entry.indices(size)

@@ -12,7 +12,6 @@ from typing import Any, Self
 from tilegrad.base.errors import ShapeError
 from tilegrad.base.origin import composed
 from tilegrad.tensor.calls.templates import templated
-from tilegrad.tensor.handle.size_arguments import here
 from tilegrad.tensor.matrices import elimination, factors
 from tilegrad.tensor.matrices.determinant import Determinants
 from tilegrad.tensor.matrices.factorise import epsilon
@@ -123,7 +122,7 @@ class Decompositions(Determinants):
         """
         rows, columns = self._matrix("qr")
         if mode not in ("complete", "reduced"):
-            raise ShapeError(f"qr: no mode {mode!r}: 'complete' or 'reduced'", line=here())
+            raise ShapeError(f"qr: no mode {mode!r}: 'complete' or 'reduced'")
         vectors = rows if mode == "complete" else min(rows, columns)
         lead, dtype = self._sizes[:-2], self._floating().dtype
         if not self._has_elements():

@@ -17,7 +17,7 @@ from tilegrad.base.dtype_promotion import promote
 from tilegrad.base.errors import ShapeError
 from tilegrad.ir.uop import UOp
 from tilegrad.tensor.handle.core import check_devices, describe
-from tilegrad.tensor.handle.size_arguments import here, show_shape
+from tilegrad.tensor.handle.size_arguments import show_shape
 from tilegrad.tensor.matrices import elimination, factors
 from tilegrad.tensor.matrices.elimination import Factors
 from tilegrad.tensor.ordering.counting import Counting
@@ -38,9 +38,7 @@ class Factorising(Counting):
         """(rows, columns); raises ShapeError if there are no two axes."""
         if self.ndim < 2:
             raise ShapeError(
-                f"{name}: a matrix has two axes, this has {self.ndim}",
-                tensor=describe(self.uop),
-                line=here(),
+                f"{name}: a matrix has two axes, this has {self.ndim}", tensor=describe(self.uop)
             )
         sizes = self._sizes
         return sizes[-2], sizes[-1]
@@ -49,9 +47,7 @@ class Factorising(Counting):
         rows, columns = self._matrix(name)
         if rows != columns:
             raise ShapeError(
-                f"{name}: the matrix is {rows} x {columns}, not square",
-                tensor=describe(self.uop),
-                line=here(),
+                f"{name}: the matrix is {rows} x {columns}, not square", tensor=describe(self.uop)
             )
         return rows
 
@@ -297,7 +293,6 @@ def unfit(name: str, left: Any, right: Any) -> ShapeError:
         f"{name}: {show_shape(left.shape)} and {show_shape(right.shape)} do not fit",
         left=describe(left.uop),
         right=describe(right.uop),
-        line=here(),
         rule="right is a vector, or a matrix, with as many rows as the matrix on the left",
     )
 

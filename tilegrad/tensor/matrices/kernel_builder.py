@@ -105,8 +105,7 @@ class MatrixKernel:
 
 
 def chosen(condition: UOp, yes: UOp, no: UOp) -> UOp:
-    result: UOp = condition.where(yes, no)
-    return result
+    return condition.where(yes, no)
 
 
 def is_negative(x: UOp) -> UOp:

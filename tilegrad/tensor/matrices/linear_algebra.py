@@ -19,7 +19,7 @@ from tilegrad.base.errors import DTypeError, ShapeError
 from tilegrad.base.origin import composed
 from tilegrad.tensor.calls.templates import templated
 from tilegrad.tensor.handle.core import check_devices, describe
-from tilegrad.tensor.handle.size_arguments import here, show_shape
+from tilegrad.tensor.handle.size_arguments import show_shape
 from tilegrad.tensor.matrices.decompositions import Decompositions
 from tilegrad.tensor.matrices.factorise import epsilon, take, unfit
 
@@ -122,7 +122,7 @@ class LinearAlgebra(Decompositions):
         """
         self._square("matrix_power")
         if not isinstance(n, int):
-            raise DTypeError(f"matrix_power: n must be an integer, not {n!r}", line=here())
+            raise DTypeError(f"matrix_power: n must be an integer, not {n!r}")
         if n == 0:
             unit = type(self).eye(self._sizes[-1], dtype=self.dtype, device=self.device)
             return unit.expand(self.shape)._apart()
@@ -323,7 +323,6 @@ class LinearAlgebra(Decompositions):
                     f"cross: axis {dim} of {show_shape(tensor.shape)} has no size 3",
                     left=describe(self.uop),
                     right=describe(other.uop),
-                    line=here(),
                 )
         return self.roll(-1, dim) * other.roll(-2, dim) - self.roll(-2, dim) * other.roll(-1, dim)
 
@@ -359,8 +358,7 @@ class LinearAlgebra(Decompositions):
             result = sums.amax(-1) if float(ord) > 0 else sums.amin(-1)
         else:
             raise ShapeError(
-                f"matrix_norm: no norm {ord!r}: 'fro', 'nuc', 1, 2, inf, or one of these negative",
-                line=here(),
+                f"matrix_norm: no norm {ord!r}: 'fro', 'nuc', 1, 2, inf, or one of these negative"
             )
         return result.unsqueeze(-1).unsqueeze(-1) if keepdim else result
 

@@ -12,7 +12,7 @@ from typing import Any, Self
 
 from tilegrad.base.dtype import AddressSpace, dtypes
 from tilegrad.base.dtype_promotion import promote
-from tilegrad.base.errors import DTypeError, IndexBoundsError, ShapeError
+from tilegrad.base.errors import DTypeError, IndexBoundsError, ShapeError, check_choice
 from tilegrad.base.origin import composed
 from tilegrad.ir.op import Axis, Ops
 from tilegrad.ir.sizes import highest
@@ -20,7 +20,7 @@ from tilegrad.ir.uop import UOp
 from tilegrad.tensor.calls.counted import counts_of
 from tilegrad.tensor.calls.templates import templated
 from tilegrad.tensor.handle.core import Core, check_devices, describe
-from tilegrad.tensor.handle.size_arguments import as_int, here, index_dtype, show_shape
+from tilegrad.tensor.handle.size_arguments import as_int, index_dtype, show_shape
 from tilegrad.tensor.ordering.select import Selecting
 from tilegrad.tensor.results.kernel_families import KernelFamily
 
@@ -59,10 +59,7 @@ class Counting(Selecting):
         >>> Tensor([1, 3, 3, 5]).searchsorted(3, right=True).item()
         3
         """
-        if side not in (None, "left", "right"):
-            raise DTypeError(
-                f"searchsorted: unknown side {side!r}", allowed="'left', 'right'", line=here()
-            )
+        check_choice("searchsorted", "side", side, (None, "left", "right"), DTypeError)
         given = values if isinstance(values, Core) else self._operand("searchsorted", values)
         wanted: Self = self._of(given.uop, given.device, given._variables)
         check_devices("searchsorted", [self, wanted])
@@ -72,7 +69,6 @@ class Counting(Selecting):
                 f"{show_shape(wanted.shape)}",
                 left=describe(self.uop),
                 right=describe(wanted.uop),
-                line=here(),
                 rule="a vector, or leading axes of the same sizes",
             )
         size = self._sizes[-1]
@@ -125,7 +121,6 @@ class Counting(Selecting):
             raise ShapeError(
                 f"{name}: boundaries are a vector, not {show_shape(edges.shape)}",
                 boundaries=describe(edges.uop),
-                line=here(),
             )
         return edges
 
@@ -154,8 +149,7 @@ class Counting(Selecting):
         self._integers("bincount", but_bool=True)
         if weights is not None and weights.shape != self.shape:
             raise ShapeError(
-                f"bincount: weights {show_shape(weights.shape)} of values {show_shape(self.shape)}",
-                line=here(),
+                f"bincount: weights {show_shape(weights.shape)} of values {show_shape(self.shape)}"
             )
         if size is None and weights is None:
             counted: Self | None = counts_of(
@@ -196,7 +190,6 @@ class Counting(Selecting):
                 f"bincount: an element is {least}",
                 tensor=describe(self.uop),
                 rule="elements are 0 or larger",
-                line=here(),
             )
         return int(most) + 1
 
@@ -234,9 +227,7 @@ class Counting(Selecting):
         """
         if weights is not None and weights.shape != self.shape:
             raise ShapeError(
-                f"histogram: weights {show_shape(weights.shape)} of values "
-                f"{show_shape(self.shape)}",
-                line=here(),
+                f"histogram: weights {show_shape(weights.shape)} of values {show_shape(self.shape)}"
             )
         x = self.detach().flatten()
         if isinstance(bins, int):
@@ -245,7 +236,7 @@ class Counting(Selecting):
             edges = self._as_edges("histogram", bins)
         count = edges._sizes[0] - 1
         if count < 1:
-            raise ShapeError(f"histogram: {count} intervals", line=here(), rule="at least one")
+            raise ShapeError(f"histogram: {count} intervals", rule="at least one")
         if not x.dtype.is_float:
             x = x.cast(edges.dtype)
         position = edges.searchsorted(x, right=True) - 1
@@ -261,7 +252,7 @@ class Counting(Selecting):
     def _equal_edges(self, bins: int, limits: tuple[float, float] | None) -> Self:
         """The edges of `bins` intervals of one width."""
         if bins < 1:
-            raise ShapeError(f"histogram: {bins} intervals", line=here(), rule="at least one")
+            raise ShapeError(f"histogram: {bins} intervals", rule="at least one")
         x = self._floating()
         if limits is None and not x._has_elements():
             limits = (0.0, 1.0)
@@ -271,7 +262,6 @@ class Counting(Selecting):
                 raise DTypeError(
                     f"histogram: no intervals from {low} to {high}",
                     rule="a finite range, the lower end first",
-                    line=here(),
                 )
             if low == high:
                 low, high = low - 0.5, high + 0.5

@@ -15,14 +15,14 @@ from typing import Any, Self, cast
 from tilegrad.base.config import config
 from tilegrad.base.dtype import as_const, dtypes
 from tilegrad.base.dtype_promotion import sum_dtype
-from tilegrad.base.errors import DTypeError, ShapeError
+from tilegrad.base.errors import DTypeError, ShapeError, check_choice
 from tilegrad.base.origin import composed
 from tilegrad.device.registry import Device
 from tilegrad.ir.op import Axis, Ops
 from tilegrad.ir.uop import UOp
 from tilegrad.tensor.calls.templates import templated
 from tilegrad.tensor.handle.core import Core, check_devices, describe
-from tilegrad.tensor.handle.size_arguments import here, is_of_number, show_shape
+from tilegrad.tensor.handle.size_arguments import is_of_number, show_shape
 from tilegrad.tensor.ordering.sort import Sorting
 from tilegrad.tensor.results.kernel_families import KernelFamily
 from tilegrad.tensor.storage.checked import checked
@@ -61,12 +61,7 @@ class Scatter(Sorting):
         """
         if reduce is not None:
             known = {"add": "sum", "multiply": "prod"}
-            if reduce not in known:
-                raise DTypeError(
-                    f"scatter: unknown reduce {reduce!r}",
-                    allowed="None, 'add', 'multiply'",
-                    line=here(),
-                )
+            check_choice("scatter", "reduce", reduce, (None, *known), DTypeError)
             return self.scatter_reduce(dim, index, src, known[reduce])
         if is_of_number(dim, self.ndim):
             source = cast("Self", src).reshape(1) if isinstance(src, Core) else src
@@ -115,12 +110,7 @@ class Scatter(Sorting):
         >>> x.scatter_reduce(0, Tensor([0, 0]), Tensor([5.0, 3.0]), "amax").tolist()
         [5.0, 2.0]
         """
-        if reduce not in _REDUCTIONS:
-            raise DTypeError(
-                f"scatter_reduce: unknown reduce {reduce!r}",
-                allowed=", ".join(map(repr, _REDUCTIONS)),
-                line=here(),
-            )
+        check_choice("scatter_reduce", "reduce", reduce, _REDUCTIONS, DTypeError)
         if is_of_number(dim, self.ndim):
             source = cast("Self", src).reshape(1) if isinstance(src, Core) else src
             vectors = index.reshape(1), source
@@ -185,7 +175,6 @@ class Scatter(Sorting):
                 f"{show_shape(index.shape)}",
                 source=describe(values.uop),
                 index=describe(index.uop),
-                line=here(),
             )
         fitting: Self = values.shrink([(0, size) for size in index.shape]).cast(self.dtype)
         return axis, fitting

@@ -113,8 +113,7 @@ class Selecting(Scatter):
         test = mask.cast(dtypes.bool).expand(shape).flatten()
         flat = self.expand(shape).flatten()
         if size is None:
-            picked: Self = flat[test]
-            return picked
+            return flat[test]
         count = as_sizes("masked_select", (size,))[0][0]
         assert isinstance(count, int)
         if not count or not flat._has_elements():

@@ -29,7 +29,7 @@ from tilegrad.ir.uop import UOp
 from tilegrad.tensor.calls.templates import templated
 from tilegrad.tensor.handle.core import Core, describe
 from tilegrad.tensor.handle.pairs import Ranked
-from tilegrad.tensor.handle.size_arguments import as_axis, as_int, here
+from tilegrad.tensor.handle.size_arguments import as_axis, as_int
 from tilegrad.tensor.results.custom import Custom
 from tilegrad.tensor.results.kernel_families import KernelFamily
 
@@ -145,7 +145,6 @@ class Sorting(Custom):
             raise ShapeError(
                 f"topk: k is {count}, axis {axis} has {sizes[axis]} elements",
                 tensor=describe(self.uop),
-                line=here(),
                 rule="0 <= k <= the size of the axis",
             )
         rows = x.detach().movedim(axis, -1)
@@ -286,7 +285,6 @@ def _check_length(name: str, x: Core, size: int) -> None:
         raise ShapeError(
             f"{name}: {size} elements along the axis",
             tensor=describe(x.uop),
-            line=here(),
             rule=f"at most {dtypes.int32.max} are ordered together",
             remedy="order parts of it, and merge them",
         )

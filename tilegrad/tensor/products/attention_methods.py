@@ -9,7 +9,6 @@ from tilegrad.base.dtype import dtypes
 from tilegrad.base.errors import ShapeError
 from tilegrad.base.origin import composed
 from tilegrad.tensor.calls.templates import templated
-from tilegrad.tensor.handle.size_arguments import here
 from tilegrad.tensor.products.loss import Loss
 
 __all__ = ["Attention"]
@@ -59,9 +58,7 @@ class Attention(Loss):
         [[[1.0, 2.0], [2.0, 4.0]]]
         """
         if is_causal and attn_mask is not None:
-            raise ShapeError(
-                "scaled_dot_product_attention: is_causal and attn_mask are both given", line=here()
-            )
+            raise ShapeError("scaled_dot_product_attention: is_causal and attn_mask are both given")
         if enable_gqa:
             repeats = self._length(-3) // key._length(-3)
             key, value = key.repeat_interleave(repeats, -3), value.repeat_interleave(repeats, -3)

@@ -15,7 +15,7 @@ from tilegrad.base.errors import ShapeError
 from tilegrad.base.origin import composed
 from tilegrad.tensor.calls.templates import templated
 from tilegrad.tensor.handle.core import Core, check_devices, check_tensors, describe
-from tilegrad.tensor.handle.size_arguments import as_int, here, same
+from tilegrad.tensor.handle.size_arguments import as_int, same
 from tilegrad.tensor.products.linear import Linear
 
 __all__ = ["Convolution", "Sizes", "by_axis", "padding_by_axis"]
@@ -27,7 +27,7 @@ def by_axis(name: str, what: str, value: Sizes, count: int) -> tuple[int, ...]:
     """One value for each spatial axis."""
     values = tuple(value) if isinstance(value, (tuple, list)) else (value,) * count
     if len(values) != count:
-        raise ShapeError(f"{name}: {what} has {len(values)} values for {count} axes", line=here())
+        raise ShapeError(f"{name}: {what} has {len(values)} values for {count} axes")
     return tuple(as_int(name, f"a {what}", each) for each in values)
 
 
@@ -142,14 +142,13 @@ class Convolution(Linear):
                 f"{name}: the bias has {bias.numel()} values for {outputs} outputs",
                 weight=describe(weight.uop),
                 bias=describe(bias.uop),
-                line=here(),
             )
         return name
 
     def _unfit(self, name: str, fact: str, weight: Self, shape_rule: str = _SHAPE) -> ShapeError:
         return ShapeError(
-            f"{name}: {fact}", input=describe(self.uop), weight=describe(weight.uop), line=here(),
-            rule=f"input (batch, channels, *sizes), weight {shape_rule}",
+            f"{name}: {fact}", input=describe(self.uop), weight=describe(weight.uop),
+            rule=f"input (batch, channels, *sizes), weight {shape_rule}"
         )  # fmt: skip
 
     @templated

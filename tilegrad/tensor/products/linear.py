@@ -18,7 +18,7 @@ from tilegrad.base.origin import composed
 from tilegrad.ir.sizes import highest
 from tilegrad.tensor.calls.templates import templated
 from tilegrad.tensor.handle.core import check_devices, describe
-from tilegrad.tensor.handle.size_arguments import here, is_one, same, show_shape
+from tilegrad.tensor.handle.size_arguments import is_one, same, show_shape
 from tilegrad.tensor.indexing.random import Random
 from tilegrad.tensor.products.path import contraction_path
 
@@ -84,7 +84,6 @@ class Linear(Random):
                 f"{name}: both sides need an axis",
                 left=describe(self.uop),
                 right=describe(other.uop),
-                line=here(),
             )
         inner, column = ours[-1], theirs[-min(len(theirs), 2)]
         if not same(inner, column):
@@ -93,7 +92,6 @@ class Linear(Random):
                 f"{show_shape((column,))[1:-2]}",
                 left=describe(self.uop),
                 right=describe(other.uop),
-                line=here(),
                 rule="the last axis of left must equal the second-to-last of right",
             )
         if not _batches_fit(ours[:-2], theirs[:-2]):
@@ -102,7 +100,6 @@ class Linear(Random):
                 f"{show_shape(ours[:-2])} and {show_shape(theirs[:-2])}",
                 left=describe(self.uop),
                 right=describe(other.uop),
-                line=here(),
             )
         # (..., M, 1, K) times (..., 1, N, K), summed over K.
         gap = (1,) * min(len(ours) - 1, len(theirs) - 1, 1)
@@ -169,7 +166,6 @@ class Linear(Random):
                 raise DTypeError(
                     f"sequential: layer {number} is {article(type(layer).__name__)}, no function",
                     rule="each layer takes a tensor and gives one",
-                    line=here(),
                 )
             x = layer(x)
         return x
@@ -224,9 +220,7 @@ class Linear(Random):
                     sizes[letter] = size
                 elif not (same(known, size) or (is_one(size) and letter.isupper())):
                     raise ShapeError(
-                        f"einsum: {letter!r} has two sizes: {known} and {size}",
-                        formula=formula,
-                        line=here(),
+                        f"einsum: {letter!r} has two sizes: {known} and {size}", formula=formula
                     )
         result = tensors[0].dtype
         for tensor in tensors[1:]:
@@ -326,7 +320,6 @@ def _parse_formula(formula: str, ndims: Sequence[int]) -> tuple[list[str], str]:
         raise ShapeError(
             f"einsum: {len(named_operands)} operands in the formula, {len(ndims)} given",
             formula=formula,
-            line=here(),
         )
     used = set(text)
     spare = [letter for letter in string.ascii_uppercase if letter not in used]
@@ -337,9 +330,7 @@ def _parse_formula(formula: str, ndims: Sequence[int]) -> tuple[list[str], str]:
         extra = ndim - named
         if extra < 0 or (extra and "..." not in operand):
             raise ShapeError(
-                f"einsum: {operand!r} names {named} axes of an operand with {ndim}",
-                formula=formula,
-                line=here(),
+                f"einsum: {operand!r} names {named} axes of an operand with {ndim}", formula=formula
             )
         letters = "".join(reversed(spare[:extra]))
         widest = max(widest, letters, key=len)
@@ -352,7 +343,7 @@ def _parse_formula(formula: str, ndims: Sequence[int]) -> tuple[list[str], str]:
     absent = [letter for letter in output if letter not in "".join(inputs)]
     if absent or len(set(output)) != len(output):
         fact = f"no operand has {absent[0]!r}" if absent else "a letter is there twice"
-        raise ShapeError(f"einsum: the result is {output!r}: {fact}", formula=formula, line=here())
+        raise ShapeError(f"einsum: the result is {output!r}: {fact}", formula=formula)
     return inputs, output
 
 

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from typing import Self
 
-from tilegrad.base.errors import ConfigError, DTypeError, ShapeError
+from tilegrad.base.errors import DTypeError, ShapeError, check_choice
 from tilegrad.base.origin import composed
 from tilegrad.tensor.calls.templates import templated
 from tilegrad.tensor.handle.core import describe
-from tilegrad.tensor.handle.size_arguments import here, same_shape, show_shape
+from tilegrad.tensor.handle.size_arguments import same_shape, show_shape
 from tilegrad.tensor.products.pooling_methods import Pooling
 from tilegrad.tensor.storage.checked import check_shares, checked
 
@@ -27,12 +27,7 @@ class Loss(Pooling):
     __slots__ = ()
 
     def _reduced(self, name: str, reduction: str) -> Self:
-        if reduction not in ("mean", "sum", "none"):
-            raise ConfigError(
-                f"{name}: unknown reduction {reduction!r}",
-                allowed="'mean', 'sum', 'none'",
-                line=here(),
-            )
+        check_choice(name, "reduction", reduction, ("mean", "sum", "none"))
         return self.mean() if reduction == "mean" else self.sum() if reduction == "sum" else self
 
     @templated
@@ -158,13 +153,10 @@ class Loss(Pooling):
                 f"{show_shape(self.shape)}",
                 input=describe(self.uop),
                 target=describe(target.uop),
-                line=here(),
                 rule="the target has the input's shape without the axis of classes",
             )
         if target.dtype.is_float:
-            raise DTypeError(
-                f"nll_loss: classes must be integers, not {target.dtype.name}", line=here()
-            )
+            raise DTypeError(f"nll_loss: classes must be integers, not {target.dtype.name}")
         target = checked("nll_loss", target, self.shape[axis], axis, wraps=False, skip=ignore_index)
         return self._loss_of_classes(target, axis, weight, ignore_index, reduction)
 
@@ -226,9 +218,7 @@ class Loss(Pooling):
         100.0
         """
         if not 0 <= label_smoothing <= 1:
-            raise DTypeError(
-                f"cross_entropy: label_smoothing {label_smoothing} is not in 0..1", line=here()
-            )
+            raise DTypeError(f"cross_entropy: label_smoothing {label_smoothing} is not in 0..1")
         axis = 1 if self.ndim > 1 else 0
         logarithms = self.log_softmax(axis)
         if target.dtype.is_float or target.ndim == self.ndim:
@@ -238,7 +228,6 @@ class Loss(Pooling):
                     f"{show_shape(self.shape)}",
                     input=describe(self.uop),
                     target=describe(target.uop),
-                    line=here(),
                     rule="classes without axis 1, or probabilities of the same shape",
                     remedy="classes are integers without that axis: squeeze(1), cast(dtypes.int32)",
                 )
@@ -301,7 +290,6 @@ class Loss(Pooling):
                 f"not fit {show_shape(self.shape)}",
                 input=describe(self.uop),
                 target=describe(target.uop),
-                line=here(),
                 rule="the target has the input's shape without its last axis",
             )
         rows = self.reshape(-1, self.shape[-1]) if self.ndim > 2 else self

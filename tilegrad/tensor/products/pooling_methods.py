@@ -13,7 +13,7 @@ from tilegrad.ir.args import Ties
 from tilegrad.ir.op import Ops
 from tilegrad.tensor.calls.templates import templated
 from tilegrad.tensor.handle.core import describe
-from tilegrad.tensor.handle.size_arguments import here, index_dtype, same, show_shape
+from tilegrad.tensor.handle.size_arguments import index_dtype, same, show_shape
 from tilegrad.tensor.products.convolution_methods import (
     Convolution,
     Sizes,
@@ -75,7 +75,6 @@ class Pooling(Convolution):
             raise ShapeError(
                 f"{name}: a window over {count} axes of a tensor with {self.ndim}",
                 tensor=describe(self.uop),
-                line=here(),
                 rule="(batch, channels, *sizes), or a kernel_size with a value per axis",
             )
         kernel = by_axis(name, "kernel", kernel_size, count)
@@ -264,7 +263,6 @@ class Pooling(Convolution):
             raise ShapeError(
                 f"{name}: {len(wanted)} spatial axes in {show_shape(self.shape)}",
                 input=describe(self.uop),
-                line=here(),
             )
         x = self
         sizes = [*zip(range(-len(wanted), 0), wanted)]
@@ -276,7 +274,6 @@ class Pooling(Convolution):
                     f"{name}: {count} windows are asked for",
                     sizes=tuple(wanted),
                     rule="at least 1 along each axis",
-                    line=here(),
                 )
             if count is not None and not same(count, x.shape[axis]):
                 x = x._adaptive_of_axis(name, axis, count, is_max=is_max)
@@ -302,9 +299,7 @@ class Pooling(Convolution):
         size = self._length(axis)
         if not size:
             raise ShapeError(
-                f"{name}: windows of an axis without elements",
-                input=describe(self.uop),
-                line=here(),
+                f"{name}: windows of an axis without elements", input=describe(self.uop)
             )
         x = self.movedim(axis, -1)
         if size % count == 0:

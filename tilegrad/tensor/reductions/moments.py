@@ -11,7 +11,7 @@ from tilegrad.base.origin import composed
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp, prod
 from tilegrad.tensor.calls.templates import templated
-from tilegrad.tensor.handle.size_arguments import as_axes, as_number, here
+from tilegrad.tensor.handle.size_arguments import as_axes, as_number
 from tilegrad.tensor.reductions.reduce import Axes, Reduce
 from tilegrad.tensor.reductions.spelling import takes_dim
 
@@ -262,7 +262,7 @@ class Moments(Reduce):
         5.0
         """
         if isinstance(p, str) and p != "fro":
-            raise DTypeError(f"norm: unknown p {p!r}", allowed="a number, 'fro'", line=here())
+            raise DTypeError(f"norm: unknown p {p!r}", allowed="a number, 'fro'")
         p = 2.0 if isinstance(p, str) else as_number("norm", "p", p)
         x = self._floating()
         if p == math.inf:

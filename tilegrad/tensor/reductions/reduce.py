@@ -25,7 +25,6 @@ from tilegrad.tensor.handle.core import as_dtype, compute, describe
 from tilegrad.tensor.handle.size_arguments import (
     as_axes,
     as_axis,
-    here,
     index_dtype,
     is_of_number,
     is_one,
@@ -270,7 +269,6 @@ class Reduce(Activations):
             raise IndexShapeError(
                 f"{name}: there is no element to choose from",
                 tensor=describe(self.uop),
-                line=here(),
                 remedy="ask for its size first, or pad it with a value that is to be chosen then",
             )
 

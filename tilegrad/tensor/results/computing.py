@@ -18,7 +18,7 @@ from tilegrad.ir.uop import UOp, toposort
 from tilegrad.tensor.calls.uploads import can_upload, new_memory
 from tilegrad.tensor.handle.core import describe, device_of
 from tilegrad.tensor.handle.living import holders_of
-from tilegrad.tensor.handle.size_arguments import NO_VARIABLES, Variables, here, merge
+from tilegrad.tensor.handle.size_arguments import NO_VARIABLES, Variables, merge
 from tilegrad.tensor.handle.tracing import is_open, is_transforming
 from tilegrad.tensor.handle.waiting import StandInError, this_thread
 from tilegrad.tensor.storage import host_runs, memory, overwritten, running, writes
@@ -96,7 +96,6 @@ def _compute(pending: Sequence[Any]) -> None:
                 "realize: a file computes nothing",
                 tensor=describe(tensor.uop),
                 device=tensor.device,
-                line=here(),
                 remedy=f"move it first: .to({Device.DEFAULT!r})",
             )
     if this_thread.stand_ins and not this_thread.stand_ins.isdisjoint(toposort(roots)):

@@ -19,7 +19,6 @@ from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp
 from tilegrad.tensor.handle.core import check_devices, compute
 from tilegrad.tensor.handle.device import canonical
-from tilegrad.tensor.handle.size_arguments import here
 from tilegrad.tensor.results.kernel_families import KernelFamily, finished
 from tilegrad.tensor.results.paired import PairedValues
 from tilegrad.tensor.storage.memory import elements
@@ -82,7 +81,7 @@ class Custom(PairedValues):
         _check_inputs(name, inputs)
         counts = [elements(shape), *[elements(each._sizes) for each in inputs]]
         if 0 in counts:
-            raise ShapeError(f"custom_kernel: {name} has an operand without elements", line=here())
+            raise ShapeError(f"custom_kernel: {name} has an operand without elements")
         kinds = [dtype, *[each.dtype for each in inputs]]
         pointers = [
             UOp(Ops.DEFINE_GLOBAL, kind.ptr(count), (), slot)
@@ -120,7 +119,5 @@ class Custom(PairedValues):
 
 def _check_inputs(name: str, inputs: Sequence[Any]) -> None:
     if not inputs:
-        raise ShapeError(
-            f"custom_kernel: {name} reads no tensor, so no device is known", line=here()
-        )
+        raise ShapeError(f"custom_kernel: {name} reads no tensor, so no device is known")
     check_devices("custom_kernel", list(inputs))

@@ -20,7 +20,6 @@ from tilegrad.ir.queries import nodes_of
 from tilegrad.ir.rules import simplify
 from tilegrad.ir.sizes import highest, tidy, tidy_all
 from tilegrad.ir.uop import UOp, prod
-from tilegrad.tensor.handle.size_arguments import here
 
 __all__ = ["KernelFamily", "finished"]
 
@@ -76,7 +75,6 @@ def finished(name: str, ast: Any) -> UOp:
         raise DTypeError(
             f"custom_kernel: {name} gave {given}, not a kernel",
             rule="UOp.sink(...) of the stores, or of the ends of the loops that they stand in",
-            line=here(),
         )
     ast = UOp.sink(*[simplify(effect) for effect in ast.src])
     # A loop of one iteration is gone, so its END closes nothing.

@@ -14,7 +14,6 @@ from tilegrad.base.errors import DTypeError
 from tilegrad.ir.uop import UOp
 from tilegrad.tensor.handle.core import describe
 from tilegrad.tensor.handle.pairs import ValuesAlone
-from tilegrad.tensor.handle.size_arguments import here
 from tilegrad.tensor.handle.waiting import expand
 from tilegrad.tensor.results.several_devices import SeveralDevices
 from tilegrad.tensor.views.in_memory import rows_of_memory
@@ -35,7 +34,6 @@ class PairedValues(SeveralDevices):
             raise DTypeError(
                 "iter: a tensor without axes has no parts",
                 tensor=describe(self.uop),
-                line=here(),
                 remedy=".item() gives its number",
             )
         if hasattr(self, "_stands_for"):
@@ -54,7 +52,6 @@ class PairedValues(SeveralDevices):
         raise DTypeError(
             f"{call}: these are the values alone, not a pair of values and indices",
             tensor=describe(self.uop),
-            line=here(),
             remedy=f"values = x.{call}; indices = x.arg{call}; list(...) gives the slices",
         )
 

@@ -17,7 +17,6 @@ from tilegrad.engine.run.run import current_recording
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp
 from tilegrad.tensor.handle.core import Core, describe
-from tilegrad.tensor.handle.size_arguments import here
 from tilegrad.tensor.handle.tracing import is_transforming
 from tilegrad.tensor.storage import host_memory
 
@@ -88,7 +87,6 @@ def formatted(tensor: Core, spec: str, number: Callable[[], Any]) -> str:
         raise DTypeError(
             f"format: {spec!r} formats one number, not a tensor of shape {tensor.shape}",
             tensor=describe(tensor.uop),
-            line=here(),
             remedy="format the numbers of tolist(), or one that item() gives",
         )
     return format(number(), spec)

@@ -22,23 +22,12 @@ from tilegrad.tensor.calls.uploads import are_few, can_upload, uploaded
 from tilegrad.tensor.handle.aliases import Away, is_contiguous, look, shared
 from tilegrad.tensor.handle.core import Core, as_dtype, compute, describe, device_of
 from tilegrad.tensor.handle.device import canonical
-from tilegrad.tensor.handle.size_arguments import (
-    NO_VARIABLES,
-    here,
-    show_shape,
-)
+from tilegrad.tensor.handle.size_arguments import NO_VARIABLES, show_shape
 from tilegrad.tensor.handle.tracing import closed, is_open, is_transforming, needs_value
 from tilegrad.tensor.handle.waiting import this_thread
 from tilegrad.tensor.products.attention_methods import Attention
 from tilegrad.tensor.results.computing import realize_all
-from tilegrad.tensor.storage import (
-    file_tensors,
-    host_memory,
-    memory,
-    running,
-    segments,
-    writes,
-)
+from tilegrad.tensor.storage import file_tensors, host_memory, memory, running, segments, writes
 from tilegrad.tensor.storage.asked_together import settle_together
 from tilegrad.tensor.storage.host_readable import known_elements
 from tilegrad.tensor.storage.host_runs import constant_number, evaluated
@@ -164,8 +153,7 @@ class Realized(Attention):
         if not isinstance(size, int) or not are_few(size, self.dtype):
             return None
         array = known_elements(self)
-        made: Self | None = None if array is None else uploaded(self, array, self.dtype)
-        return made
+        return None if array is None else uploaded(self, array, self.dtype)
 
     def to(self, device: str | DType | Core | None) -> Self:
         """Move to another device, or cast to another dtype.
@@ -244,7 +232,6 @@ class Realized(Attention):
                 f"{name}: {len(shape)} axes, and arrays of the host have at most {_MOST_AXES}",
                 shape=f"{str(shape)[:60]}...",
                 remedy="reshape it to fewer axes first, flatten() say; tolist() has no limit",
-                line=here(),
             )
         return shape
 
@@ -354,9 +341,7 @@ class Realized(Attention):
         inputs = [self, *others]
         if any(not isinstance(size, int) for each in inputs for size in each.shape):
             raise ShapeError(
-                "apply: a Python function needs fixed sizes",
-                tensor=describe(self.uop),
-                line=here(),
+                "apply: a Python function needs fixed sizes", tensor=describe(self.uop)
             )
         kind = self.dtype if dtype is None else as_dtype(dtype)
         sizes = tuple(self._bound_shape() if shape is None else shape)
@@ -426,7 +411,6 @@ class Realized(Attention):
             raise ShapeError(
                 f"item: one element is needed, the shape is {show_shape(shape)}",
                 tensor=describe(self.uop),
-                line=here(),
                 remedy=".tolist() and .numpy() give all; any(), all(), sum() and mean() give one",
             )
         return host_memory.unpack(self._bytes(), self.dtype, 1)[0]
@@ -448,7 +432,6 @@ class Realized(Attention):
             raise DTypeError(
                 "len: a tensor without axes has no length",
                 tensor=describe(self.uop),
-                line=here(),
                 remedy=".numel() counts its elements: 1",
             )
         return memory.bound(self.shape[0], self._variables)
@@ -460,7 +443,6 @@ class Realized(Attention):
             raise ShapeError(
                 f"bool: the truth of {self.numel()} values is ambiguous",
                 tensor=describe(self.uop),
-                line=here(),
                 remedy="any() or all() of it, or isinstance(x, Tensor), or x is not None",
             ) from error
 
@@ -472,7 +454,7 @@ class Realized(Attention):
 
     def __index__(self) -> int:
         if not (self.dtype.is_int or self.dtype is dtypes.bool):
-            raise DTypeError(f"index: an integer is needed, not {self.dtype.name}", line=here())
+            raise DTypeError(f"index: an integer is needed, not {self.dtype.name}")
         return int(self.item())
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:

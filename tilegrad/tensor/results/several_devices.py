@@ -12,7 +12,7 @@ from tilegrad.ir.op import Ops
 from tilegrad.ir.placement import Group, Placement, even_ranges
 from tilegrad.tensor.handle.core import compute, describe
 from tilegrad.tensor.handle.device import canonical
-from tilegrad.tensor.handle.size_arguments import as_axis, here, show_shape
+from tilegrad.tensor.handle.size_arguments import as_axis, show_shape
 from tilegrad.tensor.results.realized import Realized
 
 __all__ = ["SeveralDevices"]
@@ -52,7 +52,6 @@ class SeveralDevices(Realized):
                 raise ShapeError(
                     f"shard: axis {number} has {size} elements for {len(group)} devices",
                     tensor=describe(self.uop),
-                    line=here(),
                     rule="each device has one at least",
                     remedy="split another axis, or none: axis=None",
                 )
@@ -98,7 +97,6 @@ class SeveralDevices(Realized):
             raise ShapeError(
                 f"shard_like: {show_shape(self.shape)} is split as {show_shape(other.shape)} is",
                 tensor=describe(self.uop),
-                line=here(),
                 rule="both have one shape",
             )
         node = compute(Ops.SHARD, self.dtype, (self.uop,), placement)

@@ -24,7 +24,7 @@ from tilegrad.base.origin import composed
 from tilegrad.device.registry import Device
 from tilegrad.tensor.calls.templates import templated
 from tilegrad.tensor.handle.core import describe
-from tilegrad.tensor.handle.size_arguments import as_axis, here
+from tilegrad.tensor.handle.size_arguments import as_axis
 from tilegrad.tensor.matrices.linear_algebra import LinearAlgebra
 
 __all__ = ["Fourier", "radices"]
@@ -220,7 +220,6 @@ class Fourier(LinearAlgebra):
             raise ShapeError(
                 f"stft: the signal has {length} numbers, a window {n_fft}",
                 tensor=describe(self.uop),
-                line=here(),
             )
         frames = 1 + (length - n_fft) // hop
         # A segment of `n_fft` numbers is several rows of `hop` numbers.
@@ -278,7 +277,6 @@ class Fourier(LinearAlgebra):
             raise ShapeError(
                 f"istft: {expected} frequencies are needed before the frames",
                 tensor=describe(self.uop),
-                line=here(),
             )
         hop, weights = self._windowed("istft", n_fft, hop_length, win_length, window)
         lead, frames = self.shape[:-3], self._sizes[-2]
@@ -314,7 +312,6 @@ class Fourier(LinearAlgebra):
             raise ShapeError(
                 f"{name}: complex numbers are pairs along a last axis of size 2",
                 tensor=describe(self.uop),
-                line=here(),
                 remedy="real numbers become complex by .as_complex()",
             )
 
@@ -324,9 +321,7 @@ class Fourier(LinearAlgebra):
         size = self._sizes[axis] if n is None else n
         if size < 1:
             raise ShapeError(
-                f"{name}: there is nothing to transform: n is {size}",
-                tensor=describe(self.uop),
-                line=here(),
+                f"{name}: there is nothing to transform: n is {size}", tensor=describe(self.uop)
             )
         return axis, size
 
@@ -359,7 +354,6 @@ class Fourier(LinearAlgebra):
         if n_fft < 1 or step < 1 or not 1 <= size <= n_fft:
             raise ShapeError(
                 f"{name}: n_fft is {n_fft}, hop_length {step}, win_length {size}",
-                line=here(),
                 rule="1 <= hop_length, 1 <= win_length <= n_fft",
             )
         dtype = self._floating().dtype
@@ -368,9 +362,7 @@ class Fourier(LinearAlgebra):
         else:
             weights = window
             if weights.shape != (size,):
-                raise ShapeError(
-                    f"{name}: the window has shape {weights.shape}, not ({size},)", line=here()
-                )
+                raise ShapeError(f"{name}: the window has shape {weights.shape}, not ({size},)")
         before = (n_fft - size) // 2
         return step, weights.pad(((before, n_fft - size - before),))
 
@@ -485,7 +477,7 @@ def _signs(sine: Any) -> Any:
 
 def _scale(name: str, size: int, norm: str | None, *, is_inverse: bool) -> float:
     if norm not in (None, "backward", "forward", "ortho"):
-        raise ShapeError(f"{name}: no norm {norm!r}: 'backward', 'forward' or 'ortho'", line=here())
+        raise ShapeError(f"{name}: no norm {norm!r}: 'backward', 'forward' or 'ortho'")
     if norm == "ortho":
         return 1 / math.sqrt(size)
     return 1 / size if (norm == "forward") is not is_inverse else 1.0

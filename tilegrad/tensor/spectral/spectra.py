@@ -13,7 +13,7 @@ from tilegrad.base.errors import ShapeError
 from tilegrad.base.origin import composed
 from tilegrad.tensor.calls.templates import templated
 from tilegrad.tensor.handle.core import describe
-from tilegrad.tensor.handle.size_arguments import as_axes, as_int, here
+from tilegrad.tensor.handle.size_arguments import as_axes, as_int
 from tilegrad.tensor.spectral.fourier import Fourier
 
 __all__ = ["Spectra"]
@@ -208,9 +208,7 @@ class Spectra(Fourier):
             dim = range(ndim) if s is None else range(max(ndim - len(s), 0), ndim)
         if not dim or (s is not None and len(s) != len(dim)):
             raise ShapeError(
-                f"{name}: {len(s or ())} sizes for {len(dim)} axes",
-                tensor=describe(self.uop),
-                line=here(),
+                f"{name}: {len(s or ())} sizes for {len(dim)} axes", tensor=describe(self.uop)
             )
         # Counted from the end, where pairs are not counted.
         axes = [axis - ndim if axis >= 0 else axis for axis in dim]
@@ -349,4 +347,4 @@ class Spectra(Fourier):
 
 def _check_length(name: str, n: Any) -> None:
     if as_int(name, "n", n) < 1:
-        raise ShapeError(f"{name}: there is no transform of length {n}", line=here())
+        raise ShapeError(f"{name}: there is no transform of length {n}")

@@ -137,7 +137,6 @@ def check_shares(name: str, what: str, tensor: Any) -> None:
         f"{name}: a {what} is {float(array[(array < 0) | (array > 1)][0]):g}",
         rule="from 0 to 1",
         tensor=describe(tensor.uop),
-        line=here(),
     )
 
 
@@ -155,7 +154,6 @@ def check_weights(name: str, tensor: Any) -> None:
         f"{name}: a weight is {float(bad[0]):g}" if bad.size else f"{name}: all weights are 0",
         rule="finite, 0 or more, and one of them more",
         tensor=describe(tensor.uop),
-        line=here(),
     )
 
 

@@ -20,7 +20,6 @@ from tilegrad.engine.run import leaf_memory as store
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp
 from tilegrad.tensor.handle.core import Core, describe, live
-from tilegrad.tensor.handle.size_arguments import here
 from tilegrad.tensor.storage import memory
 
 __all__ = ["leaf_of", "moved", "reinterpreted", "retyped", "write"]
@@ -142,7 +141,6 @@ def write(tensor: Any, key: Any, value: Any) -> None:
         raise ShapeError(
             "assign: this is computed from a file, and no part of it that can be written",
             tensor=describe(tensor.uop),
-            line=here(),
         )
     if not array.flags.writeable:
         name = leaf.arg.device
@@ -150,7 +148,6 @@ def write(tensor: Any, key: Any, value: Any) -> None:
             "assign: this file was opened to be read",
             file=name.partition(":")[2],
             remedy=f"open it by Tensor.empty(shape, dtype=dtype, device={name!r})",
-            line=here(),
         )
     everyone: list[Any] = list(live())
     lookers = [other for other in everyone if memory.looks_at(other.uop, leaf)]
@@ -173,7 +170,7 @@ def _shape_of(node: UOp, key: Any) -> tuple[int, ...]:
     try:
         found = numpy.broadcast_to(numpy.zeros((), numpy.uint8), node.shape)[key]
     except IndexError as error:
-        raise IndexBoundsError(f"setitem: {error}", line=here()) from error
+        raise IndexBoundsError(f"setitem: {error}") from error
     return tuple(found.shape)
 
 

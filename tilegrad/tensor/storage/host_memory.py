@@ -17,24 +17,11 @@ from tilegrad.base.dtype import DType, as_const, dtypes
 from tilegrad.base.errors import DTypeError, ShapeError, article
 from tilegrad.base.float8 import FORMATS
 from tilegrad.ir.op import Ops
-from tilegrad.tensor.handle.size_arguments import here
 
 __all__ = [
-    "array_fields",
-    "array_from",
-    "buffer_fields",
-    "dtype_of_numbers",
-    "few_numbers",
-    "flatten",
-    "format_of",
-    "is_array",
-    "is_plain_array",
-    "moved",
-    "moved_bytes",
-    "nested",
-    "pack",
-    "unpack",
-]
+    "array_fields", "array_from", "buffer_fields", "dtype_of_numbers", "few_numbers", "flatten",
+    "format_of", "is_array", "is_plain_array", "moved", "moved_bytes", "nested", "pack", "unpack",
+]  # fmt: skip
 
 # The struct code of each dtype; bfloat16 goes through float32, floats of 8 bits by tables.
 _CODES = {
@@ -60,9 +47,7 @@ def flatten(data: Sequence[Any]) -> tuple[list[Any], tuple[int, ...]]:
         now = {id(each) for each in level}
         if not above.isdisjoint(now):
             odd = next(at for at, each in enumerate(level) if id(each) in above)
-            raise ShapeError(
-                "Tensor: a list that contains itself", at=_written_index(odd, shape), line=here()
-            )
+            raise ShapeError("Tensor: a list that contains itself", at=_written_index(odd, shape))
         above |= now
         lengths = {len(each) for each in level}
         if len(lengths) > 1:
@@ -72,7 +57,6 @@ def flatten(data: Sequence[Any]) -> tuple[list[Any], tuple[int, ...]]:
                 "side by side",
                 first=_written_index(0, shape),
                 other=_written_index(odd, shape),
-                line=here(),
             )
         shape.append(len(level[0]))
         level = [item for each in level for item in each]
@@ -81,7 +65,6 @@ def flatten(data: Sequence[Any]) -> tuple[list[Any], tuple[int, ...]]:
             raise ShapeError(
                 "Tensor: a ragged list: a number and a list side by side",
                 at=_written_index(at, shape),
-                line=here(),
             )
     return level, tuple(shape)
 
@@ -130,9 +113,7 @@ def dtype_of_numbers(values: Sequence[Any]) -> DType:
         return dtypes.default_int
     for kind in kinds - {bool, int, float}:
         raise DTypeError(
-            f"Tensor: a list holds {article(kind.__name__)}",
-            rule="numbers, or lists of numbers",
-            line=here(),
+            f"Tensor: a list holds {article(kind.__name__)}", rule="numbers, or lists of numbers"
         )
     return dtypes.default_float
 
@@ -159,12 +140,11 @@ def pack(values: Sequence[Any], dtype: DType) -> bytes:
         for value in values:
             if not (hasattr(value, "__index__") or hasattr(value, "__float__")):
                 raise DTypeError(
-                    f"Tensor: {article(type(value).__name__)} is no number: {value!r}", line=here()
+                    f"Tensor: {article(type(value).__name__)} is no number: {value!r}"
                 ) from error
             if dtype.is_int and not dtype.min <= value <= dtype.max:
                 raise DTypeError(
                     f"Tensor: {value} does not fit {dtype.name}",
-                    line=here(),
                     remedy=f"pass dtype={_wider(value)!r}",
                 ) from error
         if not dtype.is_float:
@@ -258,7 +238,6 @@ def buffer_fields(data: Any) -> tuple[bytes, DType, tuple[int, ...]] | None:
     raise DTypeError(
         f"Tensor: no dtype for a buffer of {view.format!r}",
         known=", ".join(d.name for d in dtypes.all),
-        line=here(),
     )
 
 
@@ -276,7 +255,6 @@ def array_fields(data: Any) -> tuple[bytes, DType, tuple[int, ...], Any]:
         raise DTypeError(
             f"Tensor: no dtype for an array of {array.dtype}",
             known=", ".join(d.name for d in dtypes.all),
-            line=here(),
         )
     if array.dtype.byteorder not in ("=", "|", "<" if sys.byteorder == "little" else ">"):
         array = array.astype(array.dtype.newbyteorder("="))

@@ -33,12 +33,7 @@ from tilegrad.tensor.handle.tracing import transforms
 from tilegrad.tensor.handle.waiting import Call, Input, Number, Pool, Value, this_thread
 from tilegrad.tensor.storage import host_memory, past
 from tilegrad.tensor.storage.host_constants import constant_elements
-from tilegrad.tensor.storage.host_evaluators import (
-    DTYPES,
-    NotOfHostError,
-    evaluator_of,
-    number_of,
-)
+from tilegrad.tensor.storage.host_evaluators import DTYPES, NotOfHostError, evaluator_of, number_of
 from tilegrad.tensor.storage.memory import is_stored
 from tilegrad.tensor.storage.new_memory import new_memory
 from tilegrad.tensor.storage.segment_take import give_back

@@ -58,16 +58,9 @@ class Segment:
     """
 
     __slots__ = (
-        "binding",
-        "comes_again",
-        "config",
-        "copies",
-        "inputs",
-        "kinds",
-        "outcomes",
-        "runs",
+        "binding", "comes_again", "config", "copies", "inputs", "kinds", "outcomes", "runs",
         "values",
-    )
+    )  # fmt: skip
 
     def __init__(
         self,

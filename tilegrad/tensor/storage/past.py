@@ -23,15 +23,8 @@ from tilegrad.tensor.handle.waiting import Call, Input, Value, this_thread
 from tilegrad.tensor.storage.memory import is_stored
 
 __all__ = [
-    "Past",
-    "Reached",
-    "has_past",
-    "is_computed",
-    "is_in_others",
-    "lost",
-    "note_run",
-    "pasts",
-]
+    "Past", "Reached", "has_past", "is_computed", "is_in_others", "lost", "note_run", "pasts",
+]  # fmt: skip
 
 # The number of runs of calls after which later pasts take over those of dead memory.
 _MOST_DEPTH = 64
@@ -63,8 +56,7 @@ class _Mark:
     reference: weakref.ref[Any]
 
     def __call__(self) -> Value | UOp | None:
-        found: Value | UOp | None = self.reference()
-        return found
+        return self.reference()
 
 
 class _Origin:

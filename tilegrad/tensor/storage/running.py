@@ -45,11 +45,7 @@ from tilegrad.tensor.storage.memory import (
 )
 from tilegrad.tensor.storage.overwritten import follow, old_value
 from tilegrad.tensor.storage.past_of_graphs import memory_reached, note_past, remember
-from tilegrad.tensor.storage.worth_keeping import (
-    NEVER_MATERIALISED,
-    below_views,
-    worth_keeping,
-)
+from tilegrad.tensor.storage.worth_keeping import NEVER_MATERIALISED, below_views, worth_keeping
 
 __all__ = [
     "MOST_GENERATIONS", "Owner", "become_memory", "gradients", "has_waiting", "keeps", "owners",

@@ -52,12 +52,7 @@ from tilegrad.tensor.storage.noted_runs import (
 )
 from tilegrad.tensor.storage.segment_check import compare
 from tilegrad.tensor.storage.segment_code import Match, Values, written
-from tilegrad.tensor.storage.segment_take import (
-    copied,
-    is_leaf,
-    stand_on_memory,
-    take,
-)
+from tilegrad.tensor.storage.segment_take import copied, is_leaf, stand_on_memory, take
 from tilegrad.tensor.storage.signatures import (
     Leaves,
     WaitingCalls,

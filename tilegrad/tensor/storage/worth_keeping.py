@@ -13,12 +13,8 @@ from tilegrad.ir.uop import UOp
 from tilegrad.tensor.storage.memory import elements, is_stored, largest, version_of
 
 __all__ = [
-    "NEVER_MATERIALISED",
-    "below_views",
-    "is_cheap",
-    "is_unpacked",
-    "worth_keeping",
-]
+    "NEVER_MATERIALISED", "below_views", "is_cheap", "is_unpacked", "worth_keeping",
+]  # fmt: skip
 # Through these a tensor that is not memory looks at a value without a copy.
 _FREE = frozenset({
     Ops.RESHAPE, Ops.PERMUTE, Ops.EXPAND, Ops.DETACH, Ops.FLIP, Ops.PAD

@@ -6,13 +6,7 @@ from typing import Self
 
 from tilegrad.base.errors import ShapeError
 from tilegrad.tensor.calls.templates import templated
-from tilegrad.tensor.handle.size_arguments import (
-    as_axis,
-    as_int,
-    here,
-    multiply,
-    show_shape,
-)
+from tilegrad.tensor.handle.size_arguments import as_axis, as_int, multiply, show_shape
 from tilegrad.tensor.views.padding import Padding
 
 __all__ = ["Diagonals"]
@@ -42,9 +36,7 @@ class Diagonals(Padding):
         if self.ndim == 2:
             return self._copy_of(self.diagonal(diagonal))
         if self.ndim != 1:
-            raise ShapeError(
-                f"diag: a vector or a matrix is needed, not {show_shape(self.shape)}", line=here()
-            )
+            raise ShapeError(f"diag: a vector or a matrix is needed, not {show_shape(self.shape)}")
         if diagonal:
             extra = abs(diagonal)
             return self.pad(((extra, 0),)).diag().roll(-extra, 0 if diagonal > 0 else 1)
@@ -72,7 +64,7 @@ class Diagonals(Padding):
         offset = as_int("diagonal", "an offset", offset)
         rows, columns = as_axis("diagonal", dim1, self.ndim), as_axis("diagonal", dim2, self.ndim)
         if rows == columns:
-            raise ShapeError(f"diagonal: dim1 and dim2 are both axis {rows}", line=here())
+            raise ShapeError(f"diagonal: dim1 and dim2 are both axis {rows}")
         rest = [axis for axis in range(self.ndim) if axis not in (rows, columns)]
         x = self.permute(*rest, rows, columns)
         first, second = x.ndim - 2, x.ndim - 1

@@ -26,7 +26,6 @@ from tilegrad.tensor.handle.size_arguments import (
     as_sizes,
     ceil_divide,
     flat_arguments,
-    here,
     is_zero,
     merge,
     multiply,
@@ -99,7 +98,6 @@ class Joining(Shrinking):
                     f"{show_shape(other.shape)}",
                     left=describe(self.uop),
                     right=f"{describe(other.uop)}  argument {number}",
-                    line=here(),
                     rule=f"all sizes are equal but that of axis {axis}, dim= chooses another",
                 )
         # An empty part adds nothing, but its dtype counts, and gradients flow to what made it.
@@ -183,7 +181,6 @@ class Joining(Shrinking):
                     f"stack: shapes differ: {show_shape(self.shape)} and {show_shape(other.shape)}",
                     left=describe(self.uop),
                     right=describe(other.uop),
-                    line=here(),
                     rule="all have one shape; cat joins along an axis that is there",
                 )
         axis = as_axis("stack", dim, self.ndim + 1)
@@ -215,8 +212,7 @@ class Joining(Shrinking):
         if not same(total := sum_of(lengths), size):
             raise ShapeError(
                 f"split: {show_shape(lengths)} does not add up to the size {show_size(size)} of "
-                f"axis {axis}: {show_size(total)}",
-                line=here(),
+                f"axis {axis}: {show_size(total)}"
             )
         starts = [sum_of(lengths[:count]) for count in range(len(lengths))]
         x = self._holding(variables)
@@ -232,7 +228,6 @@ class Joining(Shrinking):
             raise ShapeError(
                 f"split: slices of {length} elements of {show_shape(self.shape)}",
                 tensor=describe(self.uop),
-                line=here(),
                 rule="one element or more, or a list of sizes",
             )
         count = max(-(-whole // length), 1)
@@ -263,7 +258,6 @@ class Joining(Shrinking):
             raise ShapeError(
                 f"chunk: {count} pieces of {show_shape(self.shape)}",
                 tensor=describe(self.uop),
-                line=here(),
                 rule="one slice or more",
             )
         step = ceil_divide(self.shape[axis], given)
@@ -311,7 +305,7 @@ class Joining(Shrinking):
         times, variables = as_sizes("repeat", given)
         lead = len(times) - self.ndim
         if lead < 0:
-            raise ShapeError(f"repeat: {len(times)} counts for {self.ndim} axes", line=here())
+            raise ShapeError(f"repeat: {len(times)} counts for {self.ndim} axes")
         ours = (1,) * lead + self.shape
         split = [each for size in ours for each in (1, size)]
         wide = [each for count, size in zip(times, ours) for each in (count, size)]
@@ -372,7 +366,7 @@ class Joining(Shrinking):
             as_axis("roll", dim, self.ndim) for dim in ([dims] if isinstance(dims, int) else dims)
         ]
         if len(steps) != len(axes):
-            raise ShapeError(f"roll: {len(steps)} shifts for {len(axes)} axes", line=here())
+            raise ShapeError(f"roll: {len(steps)} shifts for {len(axes)} axes")
         x = self._holding(variables)
         for step, axis in zip(steps, axes):
             size: Any = x.shape[axis]
@@ -415,5 +409,5 @@ def _joined_list(name: str, join: Any, tensors: Any, rest: tuple[Any, ...], dim:
     """`join` of a list of tensors, behind which `dim` may stand."""
     check_tensors(name, *tensors)
     if not tensors:
-        raise ShapeError(f"{name}: there is no tensor in the list", line=here())
+        raise ShapeError(f"{name}: there is no tensor in the list")
     return join(*tensors, dim=rest[0] if rest else dim)

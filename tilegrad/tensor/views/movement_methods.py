@@ -29,7 +29,6 @@ from tilegrad.tensor.handle.size_arguments import (
     as_sizes,
     divide,
     flat_arguments,
-    here,
     is_of_number,
     is_one,
     merge,
@@ -151,9 +150,7 @@ class Movement(Casts):
             wanted = tuple(ours.get(axis) if n is None else n for axis, n in enumerate(wanted))
         unknown = [axis for axis, size in enumerate(wanted) if isinstance(size, int) and size == -1]
         if len(unknown) > 1:
-            raise ShapeError(
-                f"reshape: more than one size is -1: {show_shape(wanted)}", line=here()
-            )
+            raise ShapeError(f"reshape: more than one size is -1: {show_shape(wanted)}")
         new, variables = as_sizes(
             "reshape", [1 if axis in unknown else size for axis, size in enumerate(wanted)]
         )
@@ -175,7 +172,6 @@ class Movement(Casts):
             f"{show_shape(wanted)} has "
             f"{'a multiple of ' if len(known) < len(wanted) else ''}{show_size(multiply(known))}",
             tensor=describe(self.uop),
-            line=here(),
             rule="the number of elements stays the same",
         )
 
@@ -219,9 +215,7 @@ class Movement(Casts):
             as_axis("flatten", end_dim, self.ndim),
         )
         if first > last:
-            raise ShapeError(
-                f"flatten: start_dim {start_dim} comes after end_dim {end_dim}", line=here()
-            )
+            raise ShapeError(f"flatten: start_dim {start_dim} comes after end_dim {end_dim}")
         if first == last:
             return self
         shape = self.shape
@@ -309,7 +303,6 @@ class Movement(Casts):
             raise ShapeError(
                 f"permute: {tuple(wanted)} does not name each of {self.ndim} axes once",
                 tensor=describe(self.uop),
-                line=here(),
             )
         return self if order == in_order else self._moved(Ops.PERMUTE, order)
 
@@ -383,7 +376,6 @@ class Movement(Casts):
             raise ShapeError(
                 f"movedim: axes {tuple(axes)} to positions {tuple(positions)}",
                 tensor=describe(self.uop),
-                line=here(),
                 rule="as many different positions as axes",
             )
         order = [other for other in range(self.ndim) if other not in axes]
@@ -422,15 +414,13 @@ class Movement(Casts):
         )
         if lead < 0:
             raise ShapeError(
-                f"expand: {show_shape(self.shape)} has more axes than {show_shape(wanted)}",
-                line=here(),
+                f"expand: {show_shape(self.shape)} has more axes than {show_shape(wanted)}"
             )
         for was, size in zip(ours, sizes):
             if not is_one(was) and not same(was, size):
                 raise ShapeError(
                     f"expand: {show_shape(self.shape)} does not stretch to {show_shape(wanted)}",
                     tensor=describe(self.uop),
-                    line=here(),
                     rule="only sizes of 1 change",
                 )
         whole = self.reshape(ours)

@@ -7,24 +7,18 @@ from collections.abc import Sequence
 from typing import Any, Self
 
 from tilegrad.base.dtype import dtypes
-from tilegrad.base.errors import DTypeError, ShapeError, UnsupportedError, article
+from tilegrad.base.errors import DTypeError, ShapeError, UnsupportedError, article, check_choice
 from tilegrad.base.origin import composed
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp, sint
 from tilegrad.tensor.calls.templates import templated
-from tilegrad.tensor.handle.core import (
-    cast_node,
-    compute,
-    describe,
-    number_dtype,
-)
+from tilegrad.tensor.handle.core import cast_node, compute, describe, number_dtype
 from tilegrad.tensor.handle.size_arguments import (
     NO_VARIABLES,
     Variables,
     as_int,
     as_size,
     flat_arguments,
-    here,
     is_zero,
     merge,
     show_shape,
@@ -34,6 +28,8 @@ from tilegrad.tensor.views.joining import Joining
 from tilegrad.tensor.views.movement_methods import filled
 
 __all__ = ["Padding"]
+
+_MODES = ("constant", "reflect", "replicate", "circular")
 
 
 Bounds = tuple[sint, sint]
@@ -113,7 +109,6 @@ class Padding(Joining):
                 raise ShapeError(
                     f"pad_to: {show_shape(wanted)} is smaller than {show_shape(self.shape)}",
                     tensor=describe(self.uop),
-                    line=here(),
                 )
         return self.pad(
             [(0, simple(new - size)) for size, new in zip(self.shape, wanted)], value=value
@@ -138,7 +133,7 @@ class Padding(Joining):
         """`shape`, with this tensor's sizes for None."""
         wanted = flat_arguments(shape)
         if len(wanted) != self.ndim:
-            raise ShapeError(f"{name}: {len(wanted)} sizes for {self.ndim} axes", line=here())
+            raise ShapeError(f"{name}: {len(wanted)} sizes for {self.ndim} axes")
         return tuple(size if new is None else new for size, new in zip(self.shape, wanted))
 
     def _amounts(self, padding: Sequence[Any]) -> tuple[list[Bounds], Variables]:
@@ -149,22 +144,18 @@ class Padding(Joining):
             raise DTypeError(
                 f"pad: cannot use {article(type(padding).__name__)} as amounts",
                 rule="an integer, two for each axis from the last axis on, or a pair for each axis",
-                line=here(),
             )
         if any(pair is None or isinstance(pair, (tuple, list)) for pair in padding):
             pairs = [pair or (0, 0) for pair in padding]
             if len(pairs) != self.ndim:
                 raise ShapeError(
-                    f"pad: {len(pairs)} pairs for {self.ndim} axes",
-                    padding=tuple(padding),
-                    line=here(),
+                    f"pad: {len(pairs)} pairs for {self.ndim} axes", padding=tuple(padding)
                 )
         else:
             if len(padding) % 2 or len(padding) > 2 * self.ndim:
                 raise ShapeError(
                     f"pad: {len(padding)} amounts for {self.ndim} axes",
                     padding=tuple(padding),
-                    line=here(),
                     rule="two for each axis, from the last axis on",
                 )
             pairs = [(padding[at], padding[at + 1]) for at in range(0, len(padding), 2)]
@@ -177,12 +168,7 @@ class Padding(Joining):
     @composed
     def _pad_with_itself(self, amounts: list[Bounds], mode: str) -> Self:
         """A border taken from the tensor itself."""
-        if mode not in ("reflect", "replicate", "circular"):
-            raise UnsupportedError(
-                f"pad: unknown mode {mode!r}",
-                allowed="constant, reflect, replicate, circular",
-                line=here(),
-            )
+        check_choice("pad", "mode", mode, _MODES, UnsupportedError)
         x = self
         for axis, (before, after) in enumerate(amounts):
             size = x._length(axis)
@@ -202,8 +188,7 @@ class Padding(Joining):
                 continue
             if max(low, high) > most:
                 raise ShapeError(
-                    f"pad: a {mode} border of {max(low, high)} needs a longer axis than {size}",
-                    line=here(),
+                    f"pad: a {mode} border of {max(low, high)} needs a longer axis than {size}"
                 )
             joined = [x]
             if mode == "circular":

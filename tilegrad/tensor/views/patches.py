@@ -19,7 +19,7 @@ from tilegrad.base.errors import ShapeError
 from tilegrad.ir.op import Ops
 from tilegrad.tensor.calls.templates import templated
 from tilegrad.tensor.handle.core import compute, describe
-from tilegrad.tensor.handle.size_arguments import as_axis, here, is_of_number
+from tilegrad.tensor.handle.size_arguments import as_axis, is_of_number
 from tilegrad.tensor.views.diagonals import Diagonals
 
 __all__ = ["Patches"]
@@ -44,14 +44,13 @@ class Patches(Diagonals):
         for axis, (size, k, s, d) in enumerate(zip(sizes, kernel, stride, dilation)):
             if k <= 0 or s <= 0 or d <= 0:
                 raise ShapeError(
-                    f"{name}: kernel {k}, stride {s} and dilation {d} must be positive", line=here()
+                    f"{name}: kernel {k}, stride {s} and dilation {d} must be positive"
                 )
             if d * (k - 1) + 1 > size:
                 raise ShapeError(
                     f"{name}: a window of {d * (k - 1) + 1} is longer than its axis of {size}",
                     tensor=describe(self.uop),
                     axis=first + axis,
-                    line=here(),
                 )
         x = self
         for number in range(count):

@@ -18,7 +18,6 @@ from tilegrad.tensor.handle.size_arguments import (
     are_plain,
     as_axis,
     as_size,
-    here,
     is_zero,
     merge,
     same,
@@ -54,7 +53,7 @@ class Shrinking(Movement):
         [[2], [4]]
         """
         if len(arg) != self.ndim:
-            raise ShapeError(f"shrink: {len(arg)} windows for {self.ndim} axes", line=here())
+            raise ShapeError(f"shrink: {len(arg)} windows for {self.ndim} axes")
         bounds: list[Bounds] = []
         variables = NO_VARIABLES
         for axis, (span, size) in enumerate(zip(arg, self.shape)):
@@ -73,7 +72,6 @@ class Shrinking(Movement):
                     f"shrink: slice ({_show(start)}, {_show(end)}) of axis {axis} is not "
                     f"inside its size {_show(size)}",
                     tensor=describe(self.uop),
-                    line=here(),
                     rule="0 <= start <= end <= size",
                 )
             if variables or self._variables:
@@ -101,7 +99,6 @@ class Shrinking(Movement):
                 f"shrink: slice ({_show(start)}, {_show(end)}) of axis {axis} is not "
                 f"inside its size {_show(self.shape[axis])} where {where}",
                 tensor=describe(self.uop),
-                line=here(),
                 rule="0 <= start <= end <= size, for the bound value of a variable",
                 remedy="bind a value that fits, or give the tensor more memory",
             )

@@ -30,7 +30,7 @@ from tilegrad.tensor.handle.core import Core, check_devices, compute, describe, 
 from tilegrad.tensor.handle.leaf_copies import of_leaf
 from tilegrad.tensor.handle.living import ends, owners
 from tilegrad.tensor.handle.replaced import become, take_result
-from tilegrad.tensor.handle.size_arguments import here, is_one, merge, same_shape, show_shape
+from tilegrad.tensor.handle.size_arguments import is_one, merge, same_shape, show_shape
 from tilegrad.tensor.handle.tracing import is_open
 from tilegrad.tensor.indexing.keys import has_tensor
 from tilegrad.tensor.storage import file_tensors, memory, running, writes
@@ -156,7 +156,6 @@ class Assignment(Algebra):
             raise ShapeError(
                 f"{name}: several elements of this view are one element of what it views",
                 tensor=describe(self.uop),
-                line=here(),
                 remedy="write to what it views, or to a clone() of it",
             )
         aliases = self._aliases()
@@ -239,7 +238,6 @@ class Assignment(Algebra):
             raise DTypeError(
                 f"{name}: a view of a leaf that requires a gradient cannot be written to",
                 tensor=describe(self.uop),
-                line=here(),
                 remedy="write to a view of its detach(), or to a clone() of it",
             )
         # The leaf keeps a gradient of its own, and none flows on from it.
@@ -371,14 +369,12 @@ class Assignment(Algebra):
                 f"assign: shapes differ: {show_shape(self.shape)} and {show_shape(value.shape)}",
                 target=describe(self.uop),
                 value=describe(value.uop),
-                line=here(),
             )
         if value.dtype is not self.dtype:
             raise DTypeError(
                 f"assign: dtypes differ: {self.dtype.name} and {value.dtype.name}",
                 target=describe(self.uop),
                 value=describe(value.uop),
-                line=here(),
                 remedy=f"cast the value: .cast({self.dtype!r})",
             )
         is_constant = value._call is None and value.uop.is_constant
@@ -401,7 +397,6 @@ class Assignment(Algebra):
             raise DTypeError(
                 "setitem: a leaf that requires a gradient cannot be written in part",
                 tensor=describe(self.uop),
-                line=here(),
                 remedy="write to a clone() of it, or under tilegrad.no_grad() for no gradient",
             )
         value, wants_grad = self._wants_grad(value)
@@ -473,7 +468,6 @@ class Assignment(Algebra):
             raise DTypeError(
                 "assign: a leaf that requires a gradient cannot be changed in place",
                 tensor=describe(self.uop),
-                line=here(),
                 remedy="say assign(value), or write to it under tilegrad.no_grad()",
             )
         value, wants_grad = self._wants_grad(value)

@@ -12,7 +12,6 @@ from tilegrad.ir.uop import UOp
 from tilegrad.tensor.handle import leaf_hooks
 from tilegrad.tensor.handle.core import cast_node, describe
 from tilegrad.tensor.handle.leaf_hooks import checked
-from tilegrad.tensor.handle.size_arguments import here
 from tilegrad.tensor.handle.stops import stop_at
 from tilegrad.tensor.handle.waiting import Call, this_thread
 from tilegrad.tensor.writing.updating import Updating
@@ -185,7 +184,6 @@ class Watching(Updating):
             raise DTypeError(
                 f"register_hook: {article(self.dtype.name)} tensor has no gradient",
                 tensor=describe(self.uop),
-                line=here(),
             )
         if self._is_leaf and self._requires_grad:
             return RemovableHandle(*leaf_hooks.add(self, hook))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import sys
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +13,6 @@ from tilegrad.func import Function as OurFunction
 from tilegrad.func import vmap
 from tilegrad.grad.regions import without_outputs
 from tilegrad.nn.tree import is_tensor
-from tilegrad.tensor.handle.size_arguments import here
 from tilegrad.tensor.handle.tracing import is_transforming
 from tilegrad.tensor.tensor import Tensor as OurTensor
 from tilegrad.torch import thread_modes
@@ -97,7 +95,6 @@ def grad(
         if grad_outputs is None and any(each.numel() != 1 for each in outputs):
             raise TilegradError(
                 "grad: an output has several elements",
-                line=here(),
                 remedy="sum() or mean() it, or pass grad_outputs=",
             )
         total = _total(outputs, grad_outputs)
@@ -105,7 +102,6 @@ def grad(
     if not (allow_unused or materialize_grads) and any(each is None for each in found):
         raise TilegradError(
             "grad: one of the inputs appears to not have been used in the graph of the outputs",
-            line=here(),
             remedy="allow_unused=True gives None for it",
         )
     made = [each if each is None else as_ours(each) for each in found]
@@ -167,7 +163,6 @@ def _check_traced(outputs: list[Any], inputs: list[Any]) -> None:
                 raise TilegradError(
                     f"grad: {what} {number} requires no gradient",
                     tensor=f"{tuple(each.shape)} {each.dtype}",
-                    line=here(),
                     remedy="requires_grad=True where the inputs are made, outside of no_grad()",
                 )
 
@@ -249,12 +244,7 @@ def Variable(data: Any, requires_grad: bool = False) -> Tensor:
     return made.requires_grad_() if requires_grad else made
 
 
-also_known(
-    sys.modules[__name__],
-    ("anomaly_mode", "grad_mode", "gradcheck", "variable"),
-    sys.modules[__name__],
-    {},
-)
+also_known(__name__, ("anomaly_mode", "grad_mode", "gradcheck", "variable"))
 
 
 if not TYPE_CHECKING:

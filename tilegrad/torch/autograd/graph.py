@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
-from tilegrad.torch.absent_hints import refusing
+from tilegrad.torch.absent_hints import refuse_others
 
 __all__ = ["disable_saved_tensors_hooks", "save_on_cpu"]
 
@@ -23,5 +22,4 @@ def disable_saved_tensors_hooks(error_message: str) -> Iterator[None]:
     yield
 
 
-if not TYPE_CHECKING:
-    __getattr__ = refusing(__name__)
+refuse_others(__name__)

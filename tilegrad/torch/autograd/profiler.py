@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tilegrad.torch import profiler
-from tilegrad.torch.absent_hints import refusing
+from tilegrad.torch.absent_hints import refuse_others
 from tilegrad.torch.profiler import record_function
 from tilegrad.torch.profiler.events import EventList
 
@@ -33,5 +33,4 @@ class profile(profiler.profile):
         return self.events().total_average()
 
 
-if not TYPE_CHECKING:
-    __getattr__ = refusing(__name__)
+refuse_others(__name__)

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import sys
 from types import SimpleNamespace
-from typing import TYPE_CHECKING
 
-from tilegrad.torch.absent_hints import refusing
+from tilegrad.torch.absent_hints import refuse_others
 from tilegrad.torch.backends import cuda, cudnn, mkldnn, mps
 from tilegrad.torch.module_aliases import also_known
 
@@ -24,8 +22,6 @@ opt_einsum = SimpleNamespace(enabled=False, strategy=None, is_available=_never)
 cpu = SimpleNamespace(get_cpu_capability=lambda: "DEFAULT")
 mha = SimpleNamespace(get_fastpath_enabled=_never, set_fastpath_enabled=lambda value: None)
 quantized = SimpleNamespace(engine="none", supported_engines=["none"])
-also_known(sys.modules[__name__], ("mkl", "nnpack", "openmp"), mkldnn, {})
+also_known(__name__, ("mkl", "nnpack", "openmp"), mkldnn)
 
-
-if not TYPE_CHECKING:
-    __getattr__ = refusing(__name__)
+refuse_others(__name__)

@@ -6,11 +6,11 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tilegrad.base.config import config, set_switches
-from tilegrad.base.errors import ConfigError
-from tilegrad.torch.absent_hints import refusing
+from tilegrad.base.errors import check_choice
+from tilegrad.torch.absent_hints import refuse_others
 
 __all__ = [
     "enable_cudnn_sdp", "enable_flash_sdp", "enable_math_sdp", "enable_mem_efficient_sdp",
@@ -41,10 +41,7 @@ class _Products:
 
     @fp32_precision.setter
     def fp32_precision(self, precision: str) -> None:
-        if precision not in ("none", "ieee", "tf32"):
-            raise ConfigError(
-                f"fp32_precision: unknown value {precision!r}", allowed="none, ieee, tf32"
-            )
+        check_choice("fp32_precision", "value", precision, ("none", "ieee", "tf32"))
         set_switches(TF32=int(precision == "tf32"))
 
 
@@ -77,5 +74,4 @@ def sdp_kernel(*args: Any, **options: Any) -> Iterator[None]:
     yield
 
 
-if not TYPE_CHECKING:
-    __getattr__ = refusing(__name__)
+refuse_others(__name__)

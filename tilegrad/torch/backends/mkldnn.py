@@ -6,9 +6,9 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from tilegrad.torch.absent_hints import refusing
+from tilegrad.torch.absent_hints import refuse_others
 
 __all__ = ["allow_tf32", "deterministic", "enabled", "flags", "is_available", "verbose"]
 
@@ -28,6 +28,4 @@ def flags(*args: Any, **options: Any) -> Iterator[None]:
 
 verbose = flags
 
-
-if not TYPE_CHECKING:
-    __getattr__ = refusing(__name__)
+refuse_others(__name__)

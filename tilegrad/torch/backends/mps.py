@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from tilegrad.torch.absent_hints import refusing
+from tilegrad.torch.absent_hints import refuse_others
 
 __all__ = ["is_available", "is_built", "is_macos_or_newer"]
 
@@ -22,5 +20,4 @@ def is_macos_or_newer(major: int, minor: int) -> bool:
     return False
 
 
-if not TYPE_CHECKING:
-    __getattr__ = refusing(__name__)
+refuse_others(__name__)

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import sys
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tilegrad.device.registry import Device
-from tilegrad.torch.absent_gpus import or_refusing
+from tilegrad.torch.absent_gpus import refuse_others
 from tilegrad.torch.configuration import OutOfMemoryError
 from tilegrad.torch.cuda import amp
 from tilegrad.torch.device_names import has_gpu
@@ -81,8 +80,6 @@ def synchronize(device: Any = None) -> None:
     Device[Device.DEFAULT].runtime.synchronize()
 
 
-also_known(sys.modules[__name__], ("memory", "random"), sys.modules[__name__], {})
+also_known(__name__, ("memory", "random"))
 
-
-if not TYPE_CHECKING:
-    __getattr__ = or_refusing(__name__)
+refuse_others(__name__)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import sys
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tilegrad.base.dtype import DType, dtypes
 from tilegrad.torch import amp
-from tilegrad.torch.absent_hints import refusing
+from tilegrad.torch.absent_hints import refuse_others
 from tilegrad.torch.amp import custom_bwd, custom_fwd
 from tilegrad.torch.module_aliases import also_known
 
@@ -38,8 +37,6 @@ class GradScaler(amp.GradScaler):
         super().__init__("cuda", init_scale, *options)
 
 
-also_known(sys.modules[__name__], ("autocast_mode", "grad_scaler"), sys.modules[__name__], {})
+also_known(__name__, ("autocast_mode", "grad_scaler"))
 
-
-if not TYPE_CHECKING:
-    __getattr__ = refusing(__name__)
+refuse_others(__name__)

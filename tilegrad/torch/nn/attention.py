@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import enum
-import sys
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from tilegrad.torch.absent_hints import refusing
+from tilegrad.torch.absent_hints import refuse_others
 from tilegrad.torch.module_aliases import also_known
 from tilegrad.torch.nn import flex_attention
 
@@ -32,8 +31,6 @@ def sdpa_kernel(backends: Any, set_priority: bool = False) -> Iterator[None]:
     yield
 
 
-also_known(sys.modules[__name__], ("flex_attention",), flex_attention, {})
+also_known(__name__, ("flex_attention",), flex_attention)
 
-
-if not TYPE_CHECKING:
-    __getattr__ = refusing(__name__)
+refuse_others(__name__)

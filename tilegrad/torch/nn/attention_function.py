@@ -9,7 +9,6 @@ from typing import Any
 
 from tilegrad.base.dtype import dtypes
 from tilegrad.base.errors import DivisionError
-from tilegrad.tensor.handle.size_arguments import here
 from tilegrad.tensor.tensor import Tensor
 from tilegrad.torch.tensor import as_ours
 
@@ -55,8 +54,7 @@ def multi_head_attention_forward(
     if size != embed_dim_to_check or size % num_heads:
         raise DivisionError(
             f"multi_head_attention_forward: queries of {size} numbers, embed_dim "
-            f"{embed_dim_to_check} in {num_heads} heads",
-            line=here(),
+            f"{embed_dim_to_check} in {num_heads} heads"
         )
     is_single = query.ndim == 2
     batches = [each.unsqueeze(1) if is_single else each for each in (query, key, value)]

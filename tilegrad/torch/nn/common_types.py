@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tilegrad.torch.absent_hints import refusing
+from tilegrad.torch.absent_hints import refuse_others
 
 __all__ = [f"_{kind}_{count}_t" for kind in ("size", "ratio") for count in (1, 2, 3, 4, 5, 6)] + [
     f"_{kind}_any_{end}" for kind in ("size", "ratio") for end in ("t", "opt_t")
@@ -20,4 +20,4 @@ _size_any_opt_t = int | tuple[int | None, ...]
 _ratio_any_opt_t = float | tuple[float | None, ...]
 _maybe_indices_t = Any
 
-__getattr__ = refusing(__name__)
+refuse_others(__name__)

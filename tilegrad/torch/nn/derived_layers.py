@@ -13,7 +13,6 @@ from tilegrad import nn as ours
 from tilegrad.base.errors import ConfigError, UnsupportedError
 from tilegrad.engine.run.run import current_recording
 from tilegrad.nn import lazy
-from tilegrad.tensor.handle.size_arguments import here
 from tilegrad.tensor.handle.tracing import is_transforming
 from tilegrad.tensor.tensor import Tensor as OurTensor
 from tilegrad.torch.complex import Complex
@@ -24,11 +23,7 @@ from tilegrad.torch.nn.adapted import ADAPTED
 from tilegrad.torch.nn.attributes import attributes_of
 from tilegrad.torch.nn.complex_layers import complex_kind, made_complex
 from tilegrad.torch.nn.forwarding import forwarded, taken_by
-from tilegrad.torch.nn.module import (
-    Module,
-    check_module,
-    counterparts,
-)
+from tilegrad.torch.nn.module import Module, check_module, counterparts
 from tilegrad.torch.nn.parameter import Parameter, is_parameter
 from tilegrad.torch.nn.recurrent_autocast import (
     cells_in_autocast,
@@ -252,7 +247,7 @@ def _of_axes(call: Any, *allowed: int) -> Any:
     def __call__(self: Any, x: Any) -> Any:
         if x.ndim not in allowed:
             shown = " or ".join(f"{count}D" for count in allowed)
-            raise UnsupportedError(f"expected {shown} input (got {x.ndim}D input)", line=here())
+            raise UnsupportedError(f"expected {shown} input (got {x.ndim}D input)")
         return call(self, x)
 
     return __call__
@@ -287,7 +282,6 @@ def _without_old(kind: Any) -> Any:
             raise ConfigError(
                 f"{kind.__name__}: size_average and reduce are not supported",
                 remedy="reduction='mean', 'sum' or 'none'",
-                line=here(),
             )
         kind.__init__(self, *args, **options)
 

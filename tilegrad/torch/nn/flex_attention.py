@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
-from tilegrad.torch.absent_hints import refusing
+from tilegrad.torch.absent_hints import refuse_others
 from tilegrad.torch.func import vmap
 from tilegrad.torch.functions import repeat_interleave
 from tilegrad.torch.made_tensors import arange
@@ -105,14 +105,12 @@ class BlockMask:
         below, right = rows * high - self.seq_lengths[0], columns * wide - self.seq_lengths[1]
         padded = self._dense.int().pad((0, right, 0, below))
         blocks = padded.reshape(*self.shape[:2], rows, high, columns, wide)
-        found: Tensor = blocks.amax((3, 5))
-        return found
+        return blocks.amax((3, 5))
 
     @property
     def kv_num_blocks(self) -> Tensor:
         """For each row of blocks, the number that leave a score."""
-        found: Tensor = self.to_dense().sum(-1).int()
-        return found
+        return self.to_dense().sum(-1).int()
 
     def sparsity(self) -> float:
         """Percent of the scores that lie in no block that leaves one; computed now."""
@@ -237,5 +235,4 @@ def _fitting(mask: BlockMask, scores: Tensor) -> Tensor:
     return found
 
 
-if not TYPE_CHECKING:
-    __getattr__ = refusing(__name__)
+refuse_others(__name__)

@@ -10,7 +10,6 @@ from collections.abc import Callable
 from typing import Any
 
 from tilegrad.base.errors import ConfigError
-from tilegrad.tensor.handle.size_arguments import here
 from tilegrad.tensor.tensor import Tensor as OurTensor
 from tilegrad.torch import thread_modes
 from tilegrad.torch.autocast_methods import AUTOCAST_FROM, from_float32, one_dtype
@@ -133,9 +132,7 @@ def _refuse_old(name: str, options: dict[str, Any]) -> None:
     for key in ("size_average", "reduce"):
         if options.pop(key, None) is not None:
             raise ConfigError(
-                f"{name}: {key} is not supported",
-                remedy="reduction='mean', 'sum' or 'none'",
-                line=here(),
+                f"{name}: {key} is not supported", remedy="reduction='mean', 'sum' or 'none'"
             )
 
 

@@ -16,20 +16,7 @@ from tilegrad.torch.streams import drawing
 from tilegrad.torch.tensor import Tensor
 
 if TYPE_CHECKING:
-    from tilegrad.nn.init import calculate_gain as calculate_gain
-    from tilegrad.nn.init import constant_ as constant_
-    from tilegrad.nn.init import dirac_ as dirac_
-    from tilegrad.nn.init import eye_ as eye_
-    from tilegrad.nn.init import kaiming_normal_ as kaiming_normal_
-    from tilegrad.nn.init import kaiming_uniform_ as kaiming_uniform_
-    from tilegrad.nn.init import normal_ as normal_
-    from tilegrad.nn.init import ones_ as ones_
-    from tilegrad.nn.init import orthogonal_ as orthogonal_
-    from tilegrad.nn.init import trunc_normal_ as trunc_normal_
-    from tilegrad.nn.init import uniform_ as uniform_
-    from tilegrad.nn.init import xavier_normal_ as xavier_normal_
-    from tilegrad.nn.init import xavier_uniform_ as xavier_uniform_
-    from tilegrad.nn.init import zeros_ as zeros_
+    from tilegrad.nn.init import *
 else:
 
     def _forwarded(function: Any) -> Any:

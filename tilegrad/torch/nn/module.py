@@ -13,7 +13,6 @@ from tilegrad.base.errors import DataError, KindError, TilegradError
 from tilegrad.nn import module as ours
 from tilegrad.nn.state import load_cast
 from tilegrad.nn.tree import is_buffer, is_tensor
-from tilegrad.tensor.handle.size_arguments import here
 from tilegrad.tensor.tensor import Tensor as OurTensor
 from tilegrad.torch.absent_hints import Advising
 from tilegrad.torch.capturing import compiled
@@ -51,7 +50,7 @@ counterparts: dict[type, type] = {}
 def check_module(value: object) -> None:
     """Raises KindError for what is neither a module nor None."""
     if value is not None and not isinstance(value, ours.Module):
-        raise KindError(f"{type(value).__name__} is not a Module subclass", line=here())
+        raise KindError(f"{type(value).__name__} is not a Module subclass")
 
 
 def _kind_of(value: Any) -> str:

@@ -4,7 +4,6 @@ classes that several of them are of.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -138,7 +137,7 @@ _FILES = (
     "normalization", "padding", "pixelshuffle", "pooling", "rnn", "sparse", "transformer",
     "upsampling", "utils",
 )  # fmt: skip
-also_known(sys.modules[__name__], _FILES, nn, {name: globals()[name] for name in __all__})
+also_known(__name__, _FILES, nn, {name: globals()[name] for name in __all__})
 
 
 def __getattr__(name: str) -> Any:

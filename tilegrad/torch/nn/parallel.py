@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-import sys
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from tilegrad.torch.absent_hints import refusing
+from tilegrad.torch.absent_hints import refuse_others
 from tilegrad.torch.distributed import get_world_size
 from tilegrad.torch.module_aliases import also_known
 from tilegrad.torch.nn.module import Module
@@ -46,13 +45,6 @@ class DistributedDataParallel(DataParallel):
         yield
 
 
-also_known(
-    sys.modules[__name__],
-    ("data_parallel", "distributed", "scatter_gather"),
-    sys.modules[__name__],
-    {},
-)
+also_known(__name__, ("data_parallel", "distributed", "scatter_gather"))
 
-
-if not TYPE_CHECKING:
-    __getattr__ = refusing(__name__)
+refuse_others(__name__)

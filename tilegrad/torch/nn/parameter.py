@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, Any
 from tilegrad.base.errors import UnsupportedError
 from tilegrad.nn.tree import Paired
 from tilegrad.tensor.handle.aliases import is_alone
-from tilegrad.tensor.handle.size_arguments import here
 from tilegrad.tensor.tensor import Tensor as OurTensor
 from tilegrad.torch import thread_modes
-from tilegrad.torch.absent_hints import refusing
+from tilegrad.torch.absent_hints import refuse_others
 from tilegrad.torch.complex import Complex
 from tilegrad.torch.tensor import Tensor, as_ours
 
@@ -57,12 +56,10 @@ class Parameter(Tensor, metaclass=_ParameterKind):
         def __new__(cls, data: Any = None, requires_grad: bool = True) -> Tensor:
             if isinstance(data, Complex):
                 with thread_modes.enable_grad():
-                    made: Any = Complex(marked(data.pair.detach(), requires_grad))
-                    return made
+                    return Complex(marked(data.pair.detach(), requires_grad))
             if isinstance(data, Paired):
                 raise UnsupportedError(
                     "Parameter: a sparse tensor is not trained by itself",
-                    line=here(),
                     remedy="hold its values, torch.nn.Parameter(data.values()), and make the "
                     "sparse tensor of them where it is used",
                 )
@@ -106,5 +103,4 @@ class Buffer(Tensor, metaclass=_BufferKind):
             return made
 
 
-if not TYPE_CHECKING:
-    __getattr__ = refusing(__name__)
+refuse_others(__name__)

@@ -2,33 +2,20 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from tilegrad.nn import optim as ours
 from tilegrad.torch import thread_modes
-from tilegrad.torch.absent_hints import refusing
+from tilegrad.torch.absent_hints import refuse_others
 from tilegrad.torch.module_aliases import also_known
 from tilegrad.torch.optim import lr_scheduler, optimizer, swa_utils
 from tilegrad.torch.optim.base import Optimizer, stepping
 
 if TYPE_CHECKING:
-    from tilegrad.nn.optim import ASGD as ASGD
-    from tilegrad.nn.optim import LAMB as LAMB
-    from tilegrad.nn.optim import LARS as LARS
-    from tilegrad.nn.optim import Adadelta as Adadelta
-    from tilegrad.nn.optim import Adafactor as Adafactor
-    from tilegrad.nn.optim import Adagrad as Adagrad
-    from tilegrad.nn.optim import Adam as Adam
-    from tilegrad.nn.optim import Adamax as Adamax
-    from tilegrad.nn.optim import AdamW as AdamW
-    from tilegrad.nn.optim import Lion as Lion
-    from tilegrad.nn.optim import Muon as Muon
-    from tilegrad.nn.optim import NAdam as NAdam
-    from tilegrad.nn.optim import RAdam as RAdam
-    from tilegrad.nn.optim import RMSprop as RMSprop
-    from tilegrad.nn.optim import Rprop as Rprop
+    from tilegrad.nn.optim import ASGD, LARS, Adam, AdamW, Lion, Muon
+    from tilegrad.nn.optim.adam_variants import *
+    from tilegrad.nn.optim.adaptive_rates import *
 else:
 
     def _share_memory(self: Any) -> None:
@@ -116,8 +103,6 @@ _FILES = (
     "adadelta", "adagrad", "adam", "adamax", "adamw", "asgd", "lbfgs", "nadam", "radam", "rmsprop",
     "rprop", "sgd", "sparse_adam",
 )  # fmt: skip
-also_known(sys.modules[__name__], _FILES, sys.modules[__name__], {})
+also_known(__name__, _FILES)
 
-
-if not TYPE_CHECKING:
-    __getattr__ = refusing(__name__)
+refuse_others(__name__)

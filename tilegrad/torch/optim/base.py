@@ -15,7 +15,6 @@ from tilegrad.base.errors import ConfigError
 from tilegrad.nn.optim import Optimizer as Ours
 from tilegrad.nn.optim import step_counts
 from tilegrad.nn.tree import Paired
-from tilegrad.tensor.handle.size_arguments import here
 from tilegrad.tensor.tensor import Tensor as OurTensor
 from tilegrad.tensor.writing.watching import RemovableHandle
 from tilegrad.torch import thread_modes
@@ -80,7 +79,6 @@ class Optimizer(Advising, Ours):
         if not found:
             raise ConfigError(
                 "optimizer got an empty parameter list",
-                line=here(),
                 remedy="pass model.parameters(); a generator is empty the second time",
             )
         return found

@@ -9,28 +9,16 @@ from typing import TYPE_CHECKING, Any
 
 from tilegrad.base.errors import ConfigError
 from tilegrad.nn import schedulers as ours
-from tilegrad.tensor.handle.size_arguments import here
-from tilegrad.torch.absent_hints import refusing
+from tilegrad.torch.absent_hints import refuse_others
 from tilegrad.torch.optim.parameter_groups import as_number
 from tilegrad.torch.optim.reduce_on_plateau import ReduceLROnPlateau
 from tilegrad.torch.optim.schedule_states import from_pytorch, shown_in_groups, to_pytorch
 
 if TYPE_CHECKING:
-    from tilegrad.nn.schedulers import ChainedScheduler as ChainedScheduler
-    from tilegrad.nn.schedulers import ConstantLR as ConstantLR
-    from tilegrad.nn.schedulers import CosineAnnealingLR as CosineAnnealingLR
-    from tilegrad.nn.schedulers import CosineAnnealingWarmRestarts as CosineAnnealingWarmRestarts
-    from tilegrad.nn.schedulers import CyclicLR as CyclicLR
-    from tilegrad.nn.schedulers import ExponentialLR as ExponentialLR
-    from tilegrad.nn.schedulers import LambdaLR as LambdaLR
-    from tilegrad.nn.schedulers import LinearLR as LinearLR
-    from tilegrad.nn.schedulers import MultiplicativeLR as MultiplicativeLR
-    from tilegrad.nn.schedulers import MultiStepLR as MultiStepLR
-    from tilegrad.nn.schedulers import OneCycleLR as OneCycleLR
-    from tilegrad.nn.schedulers import PolynomialLR as PolynomialLR
-    from tilegrad.nn.schedulers import SequentialLR as SequentialLR
-    from tilegrad.nn.schedulers import StepLR as StepLR
-    from tilegrad.nn.schedulers import WarmupCosineLR as WarmupCosineLR
+    from tilegrad.nn.schedulers.combined import *
+    from tilegrad.nn.schedulers.cycles import *
+    from tilegrad.nn.schedulers.formulas import *
+    from tilegrad.nn.schedulers.function_rates import *
 
 
 class _Rates:
@@ -218,7 +206,6 @@ def _resume(scheduler: Any, count: int) -> None:
         raise ConfigError(
             f"{type(scheduler).__name__}: last_epoch is not supported",
             remedy="load_state_dict(other.state_dict())",
-            line=here(),
         )
     if hasattr(scheduler, "_steps"):
         scheduler._steps = count
@@ -237,6 +224,4 @@ __all__ = [
     "StepLR", "WarmupCosineLR",
 ]  # fmt: skip
 
-
-if not TYPE_CHECKING:
-    __getattr__ = refusing(__name__)
+refuse_others(__name__)

@@ -25,57 +25,41 @@ _WITHOUT_EFFECT: dict[str, Any] = {
     "capturable": False,
 }
 _ADAM = (
-    "lr", "betas", "eps", "weight_decay", "amsgrad", "maximize", "foreach", "capturable",
-    "differentiable", "fused", "decoupled_weight_decay",
-)  # fmt: skip
+    "lr betas eps weight_decay amsgrad maximize foreach capturable differentiable fused "
+    "decoupled_weight_decay"
+)
 # The options of each optimizer, in PyTorch's order.
-_OPTIONS: dict[str, tuple[str, ...]] = {
-    "SGD": (
-        "lr", "momentum", "dampening", "weight_decay", "nesterov", "maximize", "foreach",
-        "differentiable", "fused",
-    ),
-    "Adam": _ADAM,
-    "AdamW": _ADAM,
-    "NAdam": (
-        "lr", "betas", "eps", "weight_decay", "momentum_decay", "decoupled_weight_decay",
-        "maximize", "foreach", "capturable", "differentiable",
-    ),
-    "RAdam": (
-        "lr", "betas", "eps", "weight_decay", "maximize", "foreach", "capturable",
-        "decoupled_weight_decay", "differentiable",
-    ),
-    "Adamax": (
-        "lr", "betas", "eps", "weight_decay", "foreach", "maximize", "differentiable",
-        "capturable",
-    ),
-    "RMSprop": (
-        "lr", "momentum", "alpha", "eps", "centered", "weight_decay", "capturable", "foreach",
-        "maximize", "differentiable",
-    ),
-    "Adagrad": (
-        "lr", "lr_decay", "eps", "weight_decay", "initial_accumulator_value", "foreach",
-        "maximize", "differentiable", "fused",
-    ),
-    "Adadelta": (
-        "lr", "rho", "eps", "weight_decay", "maximize", "capturable", "foreach",
-        "differentiable",
-    ),
-    "ASGD": (
-        "lr", "lambd", "alpha", "t0", "weight_decay", "foreach", "maximize", "differentiable",
-        "capturable",
-    ),
-    "Rprop": ("lr", "etas", "step_sizes", "foreach", "maximize", "differentiable", "capturable"),
-    "LBFGS": (
-        "lr", "max_iter", "max_eval", "tolerance_grad", "tolerance_change", "history_size",
-        "line_search_fn",
-    ),
-    "Adafactor": ("lr", "beta2_decay", "eps", "d", "weight_decay", "foreach", "maximize"),
-    "SparseAdam": ("lr", "betas", "eps", "maximize"),
-    "Muon": (
-        "lr", "weight_decay", "momentum", "nesterov", "ns_coefficients", "eps", "ns_steps",
-        "adjust_lr_fn",
-    ),
-}  # fmt: skip
+_OPTIONS = {
+    name: tuple(options.split())
+    for name, options in {
+        "SGD": "lr momentum dampening weight_decay nesterov maximize foreach differentiable fused",
+        "Adam": _ADAM,
+        "AdamW": _ADAM,
+        "NAdam": (
+            "lr betas eps weight_decay momentum_decay decoupled_weight_decay maximize foreach "
+            "capturable differentiable"
+        ),
+        "RAdam": (
+            "lr betas eps weight_decay maximize foreach capturable decoupled_weight_decay "
+            "differentiable"
+        ),
+        "Adamax": "lr betas eps weight_decay foreach maximize differentiable capturable",
+        "RMSprop": (
+            "lr momentum alpha eps centered weight_decay capturable foreach maximize differentiable"
+        ),
+        "Adagrad": (
+            "lr lr_decay eps weight_decay initial_accumulator_value foreach maximize "
+            "differentiable fused"
+        ),
+        "Adadelta": "lr rho eps weight_decay maximize capturable foreach differentiable",
+        "ASGD": "lr lambd alpha t0 weight_decay foreach maximize differentiable capturable",
+        "Rprop": "lr etas step_sizes foreach maximize differentiable capturable",
+        "LBFGS": "lr max_iter max_eval tolerance_grad tolerance_change history_size line_search_fn",
+        "Adafactor": "lr beta2_decay eps d weight_decay foreach maximize",
+        "SparseAdam": "lr betas eps maximize",
+        "Muon": "lr weight_decay momentum nesterov ns_coefficients eps ns_steps adjust_lr_fn",
+    }.items()
+}
 
 
 def options_of(optimizer: Any) -> tuple[str, ...] | None:

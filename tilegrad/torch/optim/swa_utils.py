@@ -5,10 +5,10 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tilegrad.torch import thread_modes
-from tilegrad.torch.absent_hints import refusing
+from tilegrad.torch.absent_hints import refuse_others
 from tilegrad.torch.made_tensors import tensor
 from tilegrad.torch.nn.module import Module
 from tilegrad.torch.optim.lr_scheduler import LRScheduler
@@ -137,5 +137,4 @@ def update_bn(loader: Iterable[Any], model: Any, device: Any = None) -> None:
     model.train(was_training)
 
 
-if not TYPE_CHECKING:
-    __getattr__ = refusing(__name__)
+refuse_others(__name__)

@@ -13,12 +13,11 @@ from __future__ import annotations
 
 import enum
 import json
-import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
-from tilegrad.torch.absent_hints import refusing
+from tilegrad.torch.absent_hints import refuse_others
 from tilegrad.torch.module_aliases import also_known
 from tilegrad.torch.profiler.events import EventList
 from tilegrad.torch.profiler.recorder import Recorder, record_function
@@ -193,8 +192,6 @@ def tensorboard_trace_handler(dir_name: str, worker_name: str | None = None) -> 
     return write
 
 
-also_known(sys.modules[__name__], ("profiler",), sys.modules[__name__], {})
+also_known(__name__, ("profiler",))
 
-
-if not TYPE_CHECKING:
-    __getattr__ = refusing(__name__)
+refuse_others(__name__)

@@ -1,12 +1,8 @@
 """`torch.signal`."""
 
-from typing import TYPE_CHECKING
-
-from tilegrad.torch.absent_hints import refusing
+from tilegrad.torch.absent_hints import refuse_others
 from tilegrad.torch.signal import windows
 
 __all__ = ["windows"]
 
-
-if not TYPE_CHECKING:
-    __getattr__ = refusing(__name__)
+refuse_others(__name__)

@@ -7,12 +7,12 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy
 import numpy.typing
 
-from tilegrad.torch.absent_hints import refusing
+from tilegrad.torch.absent_hints import refuse_others
 from tilegrad.torch.configuration import get_default_dtype
 from tilegrad.torch.made_tensors import tensor
 from tilegrad.torch.tensor import Tensor
@@ -127,5 +127,4 @@ def kaiser(at: Array, span: int, *, beta: float = 12.0) -> Array:
     return numpy.i0(beta * numpy.sqrt(inside)) / numpy.i0(beta)
 
 
-if not TYPE_CHECKING:
-    __getattr__ = refusing(__name__)
+refuse_others(__name__)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import OrderedDict, defaultdict, deque, namedtuple
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from tilegrad.torch.absent_hints import refusing
+from tilegrad.torch.absent_hints import refuse_others
 
 __all__ = [
     "GetAttrKey", "LeafSpec", "MappingKey", "SequenceKey", "TreeSpec", "keystr",
@@ -357,5 +357,4 @@ def _rebuilt(spec: TreeSpec, leaves: Iterator[Any]) -> Any:
     return kind.unflatten([_rebuilt(child, leaves) for child in spec.children_specs], spec.context)
 
 
-if not TYPE_CHECKING:
-    __getattr__ = refusing(__name__)
+refuse_others(__name__)

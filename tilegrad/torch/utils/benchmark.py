@@ -7,9 +7,9 @@ import time
 import timeit
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from tilegrad.torch.absent_hints import refusing
+from tilegrad.torch.absent_hints import refuse_others
 from tilegrad.torch.configuration import get_num_threads, set_num_threads
 from tilegrad.torch.tensor import Tensor
 
@@ -189,5 +189,4 @@ class Compare:
         print(self)
 
 
-if not TYPE_CHECKING:
-    __getattr__ = refusing(__name__)
+refuse_others(__name__)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Collection, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tilegrad.base.recent import Recent
 from tilegrad.func import checkpoint as ours
@@ -19,7 +19,7 @@ from tilegrad.ir.uop import UOp, prod, toposort
 from tilegrad.tensor.handle.core import Core
 from tilegrad.tensor.handle.waiting import Call, next_serial
 from tilegrad.tensor.storage.writes import postpones_calls
-from tilegrad.torch.absent_hints import refusing
+from tilegrad.torch.absent_hints import refuse_others
 from tilegrad.torch.tensor import with_ours
 
 __all__ = [
@@ -139,5 +139,4 @@ def checkpoint_sequential(
     return run(layers[size * (segments - 1) :])(input)
 
 
-if not TYPE_CHECKING:
-    __getattr__ = refusing(__name__)
+refuse_others(__name__)

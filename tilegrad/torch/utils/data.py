@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import sys
-from typing import TYPE_CHECKING
-
-from tilegrad.torch.absent_hints import refusing
+from tilegrad.torch.absent_hints import refuse_others
 from tilegrad.torch.module_aliases import also_known
 from tilegrad.torch.utils.dataloader import DataLoader, get_worker_info
 from tilegrad.torch.utils.dataset import (
@@ -36,12 +33,7 @@ __all__ = [
 ]  # fmt: skip
 
 also_known(
-    sys.modules[__name__],
-    ("_utils", "_utils.collate", "dataset", "dataloader", "sampler", "distributed"),
-    sys.modules[__name__],
-    {},
+    __name__, ("_utils", "_utils.collate", "dataset", "dataloader", "sampler", "distributed")
 )
 
-
-if not TYPE_CHECKING:
-    __getattr__ = refusing(__name__)
+refuse_others(__name__)

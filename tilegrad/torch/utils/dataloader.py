@@ -10,7 +10,6 @@ from typing import Any, Generic
 
 from tilegrad.base.errors import ConfigError
 from tilegrad.nn import data as ours
-from tilegrad.tensor.handle.size_arguments import here
 from tilegrad.torch.complexes import tensor
 from tilegrad.torch.random import Generator, initial_seed
 from tilegrad.torch.utils.dataset import (
@@ -33,13 +32,11 @@ def _check_workers(
     """Raises ConfigError for options that workers cannot have, or that need some."""
     if num_workers < 0 or timeout < 0:
         raise ConfigError(
-            f"DataLoader: num_workers {num_workers} and timeout {timeout} cannot be negative",
-            line=here(),
+            f"DataLoader: num_workers {num_workers} and timeout {timeout} cannot be negative"
         )
     if not num_workers and (prefetch_factor is not None or persistent_workers):
         raise ConfigError(
-            "DataLoader: prefetch_factor and persistent_workers need num_workers above 0",
-            line=here(),
+            "DataLoader: prefetch_factor and persistent_workers need num_workers above 0"
         )
 
 
@@ -49,8 +46,7 @@ def _check_batches(batch_size: int | None, drop_last: bool) -> None:
         check_positive("batch_size", batch_size)
     elif drop_last:
         raise ConfigError(
-            "DataLoader: batch_size=None makes no batches, which drop_last could drop",
-            line=here(),
+            "DataLoader: batch_size=None makes no batches, which drop_last could drop"
         )
 
 
@@ -88,13 +84,12 @@ class DataLoader(Generic[Item]):
         _check_workers(num_workers, timeout, prefetch_factor, persistent_workers)
         _check_batches(batch_size, drop_last)
         if sampler is not None and shuffle:
-            raise ConfigError("sampler option is mutually exclusive with shuffle", line=here())
+            raise ConfigError("sampler option is mutually exclusive with shuffle")
         if self.is_stream and (has_order or batch_sampler is not None):
-            raise ConfigError("DataLoader: the order of an IterableDataset is its own", line=here())
+            raise ConfigError("DataLoader: the order of an IterableDataset is its own")
         if batch_sampler is not None and (batch_size != 1 or has_order or drop_last):
             raise ConfigError(
-                "DataLoader: batch_sampler stands for batch_size, shuffle, sampler and drop_last",
-                line=here(),
+                "DataLoader: batch_sampler stands for batch_size, shuffle, sampler and drop_last"
             )
         self.dataset, self.num_workers = dataset, num_workers
         self.drop_last, self.generator, self.pin_memory = drop_last, generator, pin_memory

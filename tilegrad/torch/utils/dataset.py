@@ -11,7 +11,6 @@ import numpy
 from tilegrad.base.errors import ConfigError, KindError
 from tilegrad.nn import data as ours
 from tilegrad.nn.data import BatchSampler, SequentialSampler
-from tilegrad.tensor.handle.size_arguments import here
 from tilegrad.tensor.tensor import Tensor as OurTensor
 from tilegrad.torch.complex import Complex
 from tilegrad.torch.complexes import stack, tensor
@@ -133,8 +132,7 @@ def default_collate(batch: Sequence[Any]) -> Any:
         return stack(list(batch))
     if isinstance(first, OurTensor):
         if any(each.requires_grad for each in batch):
-            whole: Any = as_ours(first).stack(*[as_ours(each) for each in batch[1:]])
-            return whole
+            return as_ours(first).stack(*[as_ours(each) for each in batch[1:]])
         arrays = [each.detach().float() if each.dtype.name == "bfloat16" else each.detach()
                   for each in batch]  # fmt: skip
         odd = next((i for i, each in enumerate(arrays) if each.shape != first.shape), None)
@@ -163,7 +161,6 @@ def default_collate(batch: Sequence[Any]) -> Any:
     raise KindError(
         f"default_collate: cannot join items of class {type(first).__name__}",
         remedy="pass a collate_fn to the DataLoader",
-        line=here(),
     )
 
 
@@ -179,9 +176,7 @@ def random_split(
     else:
         sizes = [int(size) for size in lengths]
     if sum(sizes) != count:
-        raise ConfigError(
-            f"random_split: lengths add up to {sum(sizes)}, there are {count} items", line=here()
-        )
+        raise ConfigError(f"random_split: lengths add up to {sum(sizes)}, there are {count} items")
     order = randperm(count, generator=generator).tolist()
     ends = numpy.cumsum(sizes).tolist()
     return [Subset(dataset, order[end - size : end]) for end, size in zip(ends, sizes)]

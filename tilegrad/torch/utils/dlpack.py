@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from tilegrad.torch.absent_hints import refusing
+from tilegrad.torch.absent_hints import refuse_others
 from tilegrad.torch.functions import from_dlpack
 
 __all__ = ["from_dlpack", "to_dlpack"]
@@ -15,5 +15,4 @@ def to_dlpack(tensor: Any) -> Any:
     return tensor.__dlpack__()
 
 
-if not TYPE_CHECKING:
-    __getattr__ = refusing(__name__)
+refuse_others(__name__)

@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-import sys
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tilegrad.nn.utils import clip_grad_norm_ as _clip_grad_norm_
 from tilegrad.nn.utils import clip_grad_value_ as _clip_grad_value_
 from tilegrad.nn.utils import clip_grads_with_norm_ as _clip_grads_with_norm_
-from tilegrad.nn.utils import (
-    fuse_conv_bn_eval,
-    fuse_linear_bn_eval,
-    reparametrized,
-)
+from tilegrad.nn.utils import fuse_conv_bn_eval, fuse_linear_bn_eval, reparametrized
 from tilegrad.nn.utils import get_total_norm as _get_total_norm
 from tilegrad.nn.utils import parameters_to_vector as _parameters_to_vector
 from tilegrad.nn.utils import vector_to_parameters as _vector_to_parameters
 from tilegrad.nn.utils.fusion import fused_weights
 from tilegrad.torch import thread_modes
-from tilegrad.torch.absent_hints import refusing
+from tilegrad.torch.absent_hints import refuse_others
 from tilegrad.torch.module_aliases import also_known
 from tilegrad.torch.nn import init
 from tilegrad.torch.nn.parameter import marked
@@ -133,8 +128,7 @@ def skip_init(module_cls: Any, *args: Any, **kwargs: Any) -> Any:
 
 # PyTorch's files of the same names.
 _FILES = ("clip_grad", "convert_parameters", "fusion", "spectral_norm", "weight_norm")
-also_known(sys.modules[__name__], _FILES, sys.modules[__name__], {})
-also_known(sys.modules[__name__], ("init",), init, {})
+also_known(__name__, _FILES)
+also_known(__name__, ("init",), init)
 
-if not TYPE_CHECKING:
-    __getattr__ = refusing(__name__)
+refuse_others(__name__)

@@ -1,10 +1,10 @@
 """`torch.nn.utils.parametrize`."""
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tilegrad.nn.utils import parametrize as ours
 from tilegrad.nn.utils.parametrize import ParametrizationList, cached, is_parametrized
-from tilegrad.torch.absent_hints import refusing
+from tilegrad.torch.absent_hints import refuse_others
 from tilegrad.torch.nn.parameter import is_parameter, marked
 from tilegrad.torch.nn.utils.marking import marking
 
@@ -42,5 +42,4 @@ def type_before_parametrizations(module: Any) -> type:
     return kind
 
 
-if not TYPE_CHECKING:
-    __getattr__ = refusing(__name__)
+refuse_others(__name__)

@@ -7,10 +7,10 @@ elements stay. `weight` itself is their product, computed anew before each call 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tilegrad.torch import thread_modes
-from tilegrad.torch.absent_hints import refusing
+from tilegrad.torch.absent_hints import refuse_others
 from tilegrad.torch.tensor import Tensor, as_ours
 
 __all__ = [
@@ -124,8 +124,7 @@ class BasePruningMethod:
         """A tensor with what is chosen at zero; it stays as it is."""
         scores = t if importance_scores is None else importance_scores
         mask = t.detach().ones_like() if default_mask is None else default_mask
-        made: Tensor = t * self.compute_mask(scores, default_mask=mask)
-        return made
+        return t * self.compute_mask(scores, default_mask=mask)
 
     def remove(self, module: Any) -> None:
         """Let the pruned tensor be an ordinary parameter again, with its zeros."""
@@ -214,8 +213,7 @@ class _Unstructured(BasePruningMethod):
         if not count:
             return default_mask.clone()
         least = self._scores(t).reshape(-1).topk(count, largest=False).indices
-        made: Tensor = default_mask.clone().reshape(-1).index_fill(0, least, 0).reshape(t.shape)
-        return made
+        return default_mask.clone().reshape(-1).index_fill(0, least, 0).reshape(t.shape)
 
 
 class L1Unstructured(_Unstructured):
@@ -229,8 +227,7 @@ class RandomUnstructured(_Unstructured):
     """Elements at random."""
 
     def _scores(self, t: Tensor) -> Tensor:
-        made: Tensor = t.rand_like()
-        return made
+        return t.rand_like()
 
 
 class _Structured(BasePruningMethod):
@@ -271,8 +268,7 @@ class LnStructured(_Structured):
         self.n = n
 
     def _scores(self, rows: Tensor) -> Tensor:
-        made: Tensor = rows.norm(p=self.n, dim=1)
-        return made
+        return rows.norm(p=self.n, dim=1)
 
 
 class RandomStructured(_Structured):
@@ -293,8 +289,7 @@ class CustomFromMask(BasePruningMethod):
 
     def compute_mask(self, t: Tensor, default_mask: Tensor) -> Tensor:
         """The elements that both masks leave."""
-        made: Tensor = default_mask * self.mask.to(default_mask.dtype)
-        return made
+        return default_mask * self.mask.to(default_mask.dtype)
 
 
 def identity(module: Any, name: str) -> Any:
@@ -373,8 +368,7 @@ def global_unstructured(
 
 
 def _joined(tensors: Sequence[Tensor]) -> Tensor:
-    made: Tensor = tensors[0].cat(*tensors[1:]) if len(tensors) > 1 else tensors[0]
-    return made
+    return tensors[0].cat(*tensors[1:]) if len(tensors) > 1 else tensors[0]
 
 
 def remove(module: Any, name: str) -> Any:
@@ -401,5 +395,4 @@ def is_pruned(module: Any) -> bool:
     )
 
 
-if not TYPE_CHECKING:
-    __getattr__ = refusing(__name__)
+refuse_others(__name__)

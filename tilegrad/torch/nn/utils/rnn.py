@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tilegrad.nn.utils import rnn as ours
 from tilegrad.tensor.tensor import Tensor as OurTensor
-from tilegrad.torch.absent_hints import refusing
+from tilegrad.torch.absent_hints import refuse_others
 from tilegrad.torch.tensor import Tensor, as_ours, with_ours
 
 __all__ = [
@@ -121,5 +121,4 @@ def unpad_sequence(padded_sequences: Any, lengths: Any, batch_first: bool = Fals
     return list(with_ours(list(ours.unpad_sequence(padded_sequences, lengths, batch_first))))
 
 
-if not TYPE_CHECKING:
-    __getattr__ = refusing(__name__)
+refuse_others(__name__)
