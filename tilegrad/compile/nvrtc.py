@@ -16,12 +16,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tilegrad.base.errors import CompileError, DeviceError
+from tilegrad.base.errors import DeviceError
+from tilegrad.compile.rtc import RunTimeCompiler
 
 __all__ = ["Cubin", "compile_cuda", "find_tool", "release", "why_not"]
 
 _REMEDY = "pip install nvidia-cuda-nvrtc nvidia-cuda-runtime"
-_SUCCESS = 0
 
 
 @dataclass(frozen=True)
@@ -94,7 +94,7 @@ def release() -> tuple[int, int]:
     Raises DeviceError where there is no compiler.
     """
     major, minor = ctypes.c_int(), ctypes.c_int()
-    _check(_library().nvrtcVersion(ctypes.byref(major), ctypes.byref(minor)))
+    _compiler().call("Version", ctypes.byref(major), ctypes.byref(minor))
     return major.value, minor.value
 
 
@@ -103,37 +103,9 @@ def compile_cuda(source: str, arch: str, flags: Sequence[str] = ()) -> Cubin:
 
     Raises CompileError with what the compiler says, DeviceError where there is no compiler.
     """
-    library = _library()
-    program = ctypes.c_void_p()
-    _check(
-        library.nvrtcCreateProgram(
-            ctypes.byref(program), source.encode(), b"kernel.cu", 0, None, None
-        )
-    )
-    try:
-        options = [f"--gpu-architecture={arch}", "--std=c++17", *_includes(), *flags]
-        texts = [option.encode() for option in options]
-        status = library.nvrtcCompileProgram(
-            program, len(texts), (ctypes.c_char_p * len(texts))(*texts)
-        )
-        log = _read(program, "ProgramLog").rstrip(b"\0").decode(errors="replace").strip()
-        if status != _SUCCESS:
-            raise CompileError(f"nvrtc: the text for {arch} does not compile", message=log)
-        return Cubin(_read(program, "CUBIN"), log)
-    finally:
-        library.nvrtcDestroyProgram(ctypes.byref(program))
+    options = [f"--gpu-architecture={arch}", "--std=c++17", *_includes(), *flags]
+    return Cubin(*_compiler().compile(source, "kernel.cu", arch, options, "CUBIN"))
 
 
-def _read(program: ctypes.c_void_p, what: str) -> bytes:
-    library, size = _library(), ctypes.c_size_t()
-    _check(library[f"nvrtcGet{what}Size"](program, ctypes.byref(size)))
-    data = ctypes.create_string_buffer(size.value)
-    _check(library[f"nvrtcGet{what}"](program, data))
-    return data.raw
-
-
-def _check(status: int) -> None:
-    if status != _SUCCESS:
-        text = _library().nvrtcGetErrorString
-        text.restype = ctypes.c_char_p
-        raise CompileError(f"nvrtc: {text(status).decode()}", status=status)
+def _compiler() -> RunTimeCompiler:
+    return RunTimeCompiler(_library(), "nvrtc")
