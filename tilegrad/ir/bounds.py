@@ -12,7 +12,7 @@ from typing import Any
 from tilegrad.base.dtype import DType
 from tilegrad.ir.op import Ops
 
-__all__ = ["bounds_of", "dividend_of", "divisor_of"]
+__all__ = ["bounds_of", "combined", "dividend_of", "divisor_of"]
 
 Bounds = tuple[Any, Any]
 _BINARY = frozenset({
@@ -60,7 +60,7 @@ def _interval(node: Any) -> Bounds | None:
         if dividend is not None:
             return 0, dividend.vmax
     if op in _BINARY:
-        return _binary(op, src[0].bounds, src[1].bounds) if src[0].dtype.kind != "float" else None
+        return combined(op, src[0].bounds, src[1].bounds) if src[0].dtype.kind != "float" else None
     if op is Ops.RANGE:
         return 0, max(src[0].vmax - 1, 0)
     if op is Ops.SPECIAL:
@@ -115,7 +115,10 @@ def _below_cast(node: Any) -> Any:
     return node
 
 
-def _binary(op: Ops, left: Bounds, right: Bounds) -> Bounds | None:
+def combined(op: Ops, left: Bounds, right: Bounds) -> Any:
+    """The bounds of an op of integers within these bounds, if nothing wraps; None where they are
+    not known.
+    """
     (a, b), (c, d) = left, right
     if op is Ops.ADD:
         return a + c, b + d

@@ -21,7 +21,7 @@ from tilegrad.base.errors import InternalError
 from tilegrad.base.failed import write_failed
 from tilegrad.base.origin import method_names, user_lines
 from tilegrad.ir.args import KernelInfo
-from tilegrad.ir.bounds import dividend_of
+from tilegrad.ir.bounds import combined, dividend_of
 from tilegrad.ir.checks import CHECKS, Check, cut, dtype_text, void
 from tilegrad.ir.code_checks import CODE_CHECKS, running
 from tilegrad.ir.counterexample import find_collision
@@ -408,17 +408,14 @@ def _exact(node: UOp, known: dict[UOp, Bounds]) -> Bounds | None:
     if op not in (Ops.ADD, Ops.SUB, Ops.MUL, Ops.SHL):
         # Quotients, remainders and selects: their bounds, as their sources have not wrapped.
         return node.bounds
-    (a, b), (c, d) = known[src[0]], known[src[1]]
+    left, right = known[src[0]], known[src[1]]
     if op is Ops.MUL and (dividend := dividend_of(node)) in known:
         return 0, known[dividend][1]
-    if op is Ops.ADD:
-        return a + c, b + d
-    if op is Ops.SUB:
-        return a - d, b - c
     if op is Ops.SHL:
         if src[1].op is not Ops.CONST:
             return None
-        c = d = 1 << src[1].arg if 0 <= src[1].arg < node.dtype.bits else 0
-    corners = (a * c, a * d, b * c, b * d)
+        factor = 1 << src[1].arg if 0 <= src[1].arg < node.dtype.bits else 0
+        op, right = Ops.MUL, (factor, factor)
+    low, high = combined(op, left, right)
     # Bounded, as the digits of a repeated square would double with each product.
-    return max(min(corners), -_BEYOND), min(max(corners), _BEYOND)
+    return max(low, -_BEYOND), min(high, _BEYOND)

@@ -25,6 +25,7 @@ from collections.abc import Iterator, Sequence
 
 from tilegrad.base.dtype import AddressSpace, Pointer
 from tilegrad.ir.op import Axis, Ops
+from tilegrad.ir.proof import linear
 from tilegrad.ir.queries import points_to
 from tilegrad.ir.uop import UOp
 
@@ -78,7 +79,7 @@ def ahead(program: Sequence[UOp], cache_bytes: int) -> dict[UOp, int]:
     further the next iteration reads. And those of copies to scratch, and of runs with jumps
     between.
     """
-    found = _ahead_of_jumps(program, cache_bytes) | _ahead_of_copies(program, cache_bytes)
+    found = _ahead_of_runs(program, cache_bytes)
     loops: list[UOp] = []
     # By the memory read in an iteration: the loop that did so first, and the last load with its
     # step.
@@ -156,18 +157,10 @@ def _is_endless(load: UOp, loads: Sequence[UOp], loops: Sequence[UOp], specials:
     )
 
 
-def _ahead_of_copies(program: Sequence[UOp], cache_bytes: int) -> dict[UOp, int]:
-    """Loads of vectors in nests that fill scratch, and how far in elements what they ask for is."""
-    found: dict[UOp, int] = {}
-    for loops, body in _bodies(program) if cache_bytes else ():
-        loads = [each for each in body if _is_far(each, cache_bytes)]
-        if loads and any(_fills_scratch(each) for each in body):
-            found |= _asked(loads, loops)
-    return found
-
-
-def _ahead_of_jumps(program: Sequence[UOp], cache_bytes: int) -> dict[UOp, int]:
-    """Loads of vectors along short runs, and how far in elements the next run is."""
+def _ahead_of_runs(program: Sequence[UOp], cache_bytes: int) -> dict[UOp, int]:
+    """Loads of vectors in nests that fill scratch, and along short runs; and how far in elements
+    is what they ask for, the next run of the latter.
+    """
     found: dict[UOp, int] = {}
     for loops, body in _bodies(program) if cache_bytes else ():
         loads = [each for each in body if _is_far(each, cache_bytes)]
@@ -175,6 +168,8 @@ def _ahead_of_jumps(program: Sequence[UOp], cache_bytes: int) -> dict[UOp, int]:
             width = sum(each.dtype.lanes for each in loads if each.src[0] is load.src[0])
             if step := _jump(load, loops, width):
                 found[load] = step
+        if loads and any(map(_fills_scratch, body)):
+            found |= _asked(loads, loops)
     return found
 
 
@@ -250,20 +245,10 @@ def _is_vector_of(node: UOp, nbytes: int) -> bool:
 
 def _coefficient(index: UOp, loop: UOp) -> int | None:
     """How much `index` grows when `loop` goes on by one; None where that is no constant."""
-    if index is loop:
-        return 1
-    if loop not in index.ranges:
-        return 0
-    if index.op is Ops.CAST:
-        return _coefficient(index.src[0], loop)
-    if index.op is Ops.ADD:
-        terms = [_coefficient(source, loop) for source in index.src]
-        return None if None in terms else sum(each or 0 for each in terms)
-    if index.op in (Ops.MUL, Ops.SHL) and index.src[1].op is Ops.CONST:
-        inner = _coefficient(index.src[0], loop)
-        scale = index.src[1].arg if index.op is Ops.MUL else 1 << index.src[1].arg
-        return None if inner is None else int(inner * scale)
-    return None
+    terms, _ = linear(index)
+    if any(loop in factor.ranges for factor in terms if factor is not loop):
+        return None
+    return terms.get(loop, 0)
 
 
 def entry(name: str, streaming: str, plain: str, slots: Sequence[int], vector_bytes: int) -> str:

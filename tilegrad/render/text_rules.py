@@ -11,6 +11,7 @@ import math
 
 from tilegrad.base.dtype import DType, dtypes
 from tilegrad.base.errors import CompileError
+from tilegrad.ir.bounds import combined
 from tilegrad.ir.matcher import PatternMatcher
 from tilegrad.ir.op import Ops
 from tilegrad.ir.pattern import Rule, UPat
@@ -125,18 +126,14 @@ def wrapping_type(u: UOp) -> DType | None:
 
 def _exact_bounds(u: UOp) -> tuple[int, int]:
     """The smallest and the largest result, and product of a MULACC, if nothing wrapped."""
-    (a, b), *others = ((int(source.vmin), int(source.vmax)) for source in u.src)
+    first, *others = ((int(source.vmin), int(source.vmax)) for source in u.src)
     if u.op is Ops.NEG:
-        return -b, -a
-    c, d = others[0]
-    if u.op is Ops.ADD:
-        return a + c, b + d
-    if u.op is Ops.SUB:
-        return a - d, b - c
+        return -first[1], -first[0]
+    low, high = others[0]
     if u.op is Ops.SHL:
-        c, d = 1 << max(c, 0), 1 << min(max(d, 0), u.dtype.bits)
-    products = (a * c, a * d, b * c, b * d)
-    low, high = min(products), max(products)
+        low, high = 1 << max(low, 0), 1 << min(max(high, 0), u.dtype.bits)
+    op = u.op if u.op in (Ops.ADD, Ops.SUB) else Ops.MUL
+    low, high = combined(op, first, (low, high))
     if u.op is not Ops.MULACC:
         return low, high
     return min(low, low + others[1][0]), max(high, high + others[1][1])
