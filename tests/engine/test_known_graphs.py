@@ -38,14 +38,15 @@ def array(*shape: int) -> Any:
 def found(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """A list that has the number of nodes of each graph that code finds from now on."""
     sizes: list[int] = []
-    plain = known_graphs.KnownRequest.over
+    plain = known_graphs.KnownGraph.find
 
-    def over(*args: Any) -> Any:
+    def find(*args: Any) -> Any:
         made = plain(*args)
-        sizes.append(len(made.nodes))
+        if made is not None:
+            sizes.append(len(made.found[0]))
         return made
 
-    monkeypatch.setattr(known_graphs.KnownRequest, "over", over)
+    monkeypatch.setattr(known_graphs.KnownGraph, "find", find)
     return sizes
 
 
@@ -203,9 +204,12 @@ def test_random_programs(programs: int, monkeypatch: pytest.MonkeyPatch) -> None
                 for each in (values, arrays):
                     a, b = each[position * 5 % 3], each[(position + choice) % 3]
                     each[position % 3] = _STEPS[choice](a, b, 0.01 * step)
-                if position % 5 == step % 5:
+                if step % 4 == 3 and position % 5 == step % 5:
                     held.append((values[position % 3], arrays[position % 3]))
-            np.testing.assert_allclose(values[0].numpy(), arrays[0], 2e-3, 2e-3)
+            # The others are released: code is written for graphs with one result.
+            result = values[0]
+            values.clear()
+            np.testing.assert_allclose(result.numpy(), arrays[0], 2e-3, 2e-3)
             for value, wanted in held:
                 np.testing.assert_allclose(value.numpy(), wanted, 2e-3, 2e-3)
     assert len(sizes) > 2.5 * programs
@@ -216,14 +220,14 @@ def test_code_that_finds_another_graph_is_told_of(monkeypatch: pytest.MonkeyPatc
     for _ in range(STEPS):
         (x * 2.5 - y).realize()
     (graphs,) = known_graphs._known.values()
-    match = graphs[0].match
+    match = graphs[0]._match
 
     def swapped(*args: Any) -> Any:
         nodes, members = match(*args)  # type: ignore[misc]
         return nodes[::-1], members
 
-    graphs[0].match = swapped
-    with pytest.raises(InternalError, match="found another one than a walk"):
+    graphs[0]._match = swapped
+    with pytest.raises(InternalError, match="is not its long way"):
         (x * 2.5 - y).realize()
 
 

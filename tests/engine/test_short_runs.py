@@ -21,7 +21,7 @@ from tests.fresh import forget_others
 from tilegrad import Context, GlobalCounters, Tensor
 from tilegrad.base.errors import InternalError, OutOfMemoryError, TilegradError
 from tilegrad.engine.realize import bindings, known_graphs
-from tilegrad.engine.realize.short_runs import ShortRun
+from tilegrad.engine.realize.known_graphs import KnownGraph
 from tilegrad.engine.run.leaf_memory import OverwrittenError
 from tilegrad.engine.run.run import recording
 from tilegrad.tensor.storage import short_reads
@@ -44,14 +44,14 @@ def by_nodes(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 def taken(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     """For each short way that is tried from now on, whether it gave the value."""
     results: list[bool] = []
-    plain = ShortRun.launch
+    plain = KnownGraph.launch
 
     def launch(*args: Any) -> Any:
         memory = plain(*args)
         results.append(memory is not None)
         return memory
 
-    monkeypatch.setattr(ShortRun, "launch", launch)
+    monkeypatch.setattr(KnownGraph, "launch", launch)
     return results
 
 
@@ -241,7 +241,7 @@ def test_a_short_way_that_would_leave_somebody_out_is_told_of(
     x = Tensor(array(50, 6)).realize()
     for _ in range(STEPS):
         (x.exp().sum(1) * 2.5).exp().realize()
-    monkeypatch.setattr(short_reads, "_is_alone", lambda match, short: True)
+    monkeypatch.setattr(short_reads, "_is_alone", lambda match: True)
     with Context(TEMPLATES=2):
         for _ in range(STEPS):
             (x.exp().sum(1) * 2.5).exp().realize()

@@ -1,4 +1,4 @@
-"""Straight-line code for graphs that come again and again.
+"""Straight-line code for graphs of nodes that come again and again, and their short way to memory.
 
 A request is one walk over a graph, which numbers the nodes and makes the signature (`request`
 beside this file). For a graph that has run a few times both are known, so a function without
@@ -15,234 +15,188 @@ loops is written that compares a new graph with them. For `x * 0.1 + y`:
 Memory, offsets of slices and numbers that are variables are not in the signature and may differ;
 where anything else differs, the function gives None and the walk decides, with the same result. On
 its way the code notes the nodes that tensors alive may be, which saves a search.
+
+Some decisions of a run follow from the graph alone: which binding runs it, that it overwrites
+nothing, that it leaves one value. Code is written for graphs of which that is so:
+
+    note_graph(request, ...)        after a run the long way
+    matched(root, ...)              for the next equal graph
+    graph.launch(root, nodes)       -> [RESHAPE of] the BUFFER of its value, or None
+
+Other decisions are made each time: here whether gradients are watched and whether memory was
+overwritten, in `tensor.storage.short_reads` which tensors hold or need a node. Where one differs,
+the long way runs.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from itertools import compress
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from tilegrad.base.config import Config, current_config
-from tilegrad.base.errors import InternalError
 from tilegrad.base.flat_code import FlatCode
 from tilegrad.base.recent import Recent
 from tilegrad.device.registry import Device
-from tilegrad.engine.realize.bindings import Binding, Bindings, binding_among
-from tilegrad.engine.realize.launch_numbers import may_change
+from tilegrad.engine.realize.bindings import Binding, Bindings
+from tilegrad.engine.realize.launch_numbers import bits_of, may_change, variable_name
 from tilegrad.engine.realize.request import Request, is_compared
+from tilegrad.engine.run.leaf_memory import VALUE_ERRORS, buffer_in, leaf
+from tilegrad.engine.run.ready import NoRoomError, Ready
+from tilegrad.engine.run.run import record_of_thread, timer_of_thread
+from tilegrad.engine.run.users import stands_on
 from tilegrad.ir.op import Ops
-from tilegrad.ir.uop import UOp
+from tilegrad.ir.queries import below_reshapes, below_views
+from tilegrad.ir.slices import offset_name
+from tilegrad.ir.uop import UOp, remade
+from tilegrad.runtime.buffer import Buffer
 
-__all__ = ["KnownGraph", "KnownRequest", "Matched", "known_request", "matched", "note_graph"]
+__all__ = ["KnownGraph", "Matched", "matched", "note_graph"]
 
-# Runs of a graph after which code is written for it; once more later, if that code does not match.
+# Runs of a graph after which code is written for it, if it can take the short way then.
 _OFTEN = frozenset({8, 64, 512})
 _MOST_NODES = 1024
-_MOST_ROOTS = 16
 # Graphs whose roots look alike.
 _MOST_ALIKE = 4
 _MOST = 256
-# Bindings of one graph, by the nodes that are asked for beside its roots.
-_MOST_BINDINGS = 64
+# Matches in a row that were in vain, after which a graph goes the long way.
+_MOST_MISSES = 8
 # Ops that a walk treats by more than the node, or whose arguments may be any object.
 _REFUSED = frozenset({Ops.LOOP, Ops.LOOP_OUTPUT, Ops.CUSTOM, Ops.DEFINE_VAR, Ops.BIND})
+# Ops below a view that are computed whole.
+_WRITES = frozenset({Ops.COPY, Ops.CONTIGUOUS, Ops.ASSIGN, Ops.AFTER})
 _NOTHING = "return None"
 _new = tuple.__new__
 
 Stored = Callable[[UOp], UOp | None]
 # The nodes by number, and those of them that are no uses of constants.
 Found = tuple[tuple[UOp, ...], set[UOp]]
-
-
-class _Varying(NamedTuple):
-    """Variables of the bindings of a graph."""
-
-    groups: tuple[int, ...]
-    changing: frozenset[int]
-    slices: frozenset[int]
+_Key = tuple[Any, ...]
 
 
 class KnownGraph:
-    """A graph for which code was written.
+    """A graph for which code was written. It has one root and overwrites nothing.
 
     Attributes:
-        request: the request that it was written from, without its nodes.
-        roots: the numbers of the requested nodes.
-        default: the default device, where the graph depends on it.
-        leaves, constants: the numbers of its memory, and of constants that are one node.
-        is_inside: of each node, whether it is neither memory, nor a move of it, nor constant.
-        varying: the numbers that the code takes for variables; all others are constant.
-        bindings: by the roots and the numbers that are needed later, the binding that runs.
-        short: the short way of its root, if there is one (`short_runs`).
-        notes: facts that other modules know of it.
+        root: the number of its root.
+        signature, sources: those of its requests.
+        device: where it runs.
+        inside: of each node, whether it is neither the root, nor memory, a move of it or constant.
+        reached: the numbers of the memory that gradients go to; None until someone asks.
     """
 
     __slots__ = (
-        "bindings", "config", "constants", "default", "is_inside", "leaves", "match", "notes",
-        "request", "roots", "short", "varying",
+        "_bindings", "_changing", "_config", "_default", "_draws", "_groups", "_has_values",
+        "_inputs", "_key", "_match", "_misses", "_moves", "_numbers", "_ready", "_slices",
+        "_source", "_variable_slices", "device", "inside", "reached", "root", "signature",
+        "sources",
     )  # fmt: skip
 
     def __init__(
-        self,
-        request: Request,
-        roots: list[int],
-        bindings: Bindings,
-        match: Callable[..., Found | None],
+        self, request: Request, binding: Binding, ready: Ready, match: Callable[..., Found | None]
     ):
-        self.request, self.roots = KnownRequest.of(request), roots
-        numbered = [*enumerate(request.nodes)]
-        self.leaves = [n for n, node in numbered if node.op is Ops.BUFFER]
-        uses = {*request.constants}
-        self.constants = [n for n, node in numbered if node.op is Ops.CONST and n not in uses]
-        memory = _memory_in(request)
-        self.is_inside = [n not in memory and not node.is_constant for n, node in numbered]
-        self.varying = _varying(bindings)
-        self.bindings: dict[tuple[Any, ...], tuple[Bindings, _Varying, Binding]] = {}
-        self.short: Any = None
-        self.notes: dict[Any, Any] = {}
-        self.match = match
-        self.config: Config = current_config()
+        (self.root,) = request.roots
+        self.signature, self.sources = request.signature(), request.sources
+        self.device = ready.backend.name
+        memory = {*_memory_in(request), self.root}
+        self.inside = [
+            number not in memory and not node.is_constant
+            for number, node in enumerate(request.nodes)
+        ]
+        self.reached: list[int] | None = None
+        self._key, self._match = _key_of(request.nodes[self.root]), match
+        self._config: Config = current_config()
         # Memory says where to compute; values without memory below are computed on the default
         # device.
-        has_copies = any(node.op is Ops.COPY for node in request.nodes)
-        is_placed = len(roots) == 1 and self.leaves and not has_copies
-        self.default = None if is_placed else Device.DEFAULT
+        ops = {node.op for node in request.nodes}
+        is_placed = Ops.BUFFER in ops and Ops.COPY not in ops
+        self._default = None if is_placed else Device.DEFAULT
+        bindings: Bindings = request.bindings
+        self._bindings, self._ready = bindings, ready
+        self._groups, self._changing = bindings.groups, bindings.changing
+        self._variable_slices = bindings.variable_slices
+        self._inputs = binding.inputs
+        self._source, _, self._moves = binding.values[0]
+        self._numbers = [(variable_name(n), uses[0]) for n, uses in enumerate(binding.numbers)]
+        self._slices = [(offset_name(n), *each) for n, each in enumerate(binding.slices)]
+        self._draws = [*enumerate(binding.draws)]
+        self._has_values = binding.has_variables
+        self._misses = 0
 
-
-_Key = tuple[Any, ...]
-# By the number of roots, and the op, dtype and shape of the first one.
-_known: Recent[_Key, tuple[KnownGraph, ...]] = Recent(lambda: _MOST)
-
-
-class KnownRequest(Request):
-    """A request that code has found.
-
-    Attributes:
-        graph: the graph that the code was written for.
-        watched: the nodes that tensors alive may be, but for roots and memory; `aliases` are those
-            that were computed before, with the numbers of their memory.
-    """
-
-    __slots__ = ("_is_shared", "_members", "_numbers", "aliases", "graph", "watched")
-    graph: KnownGraph
-    watched: list[UOp]
-    aliases: list[tuple[UOp, int]]
-    _numbers: dict[UOp, int] | None
-    _members: set[UOp]
-
-    @staticmethod
-    def of(request: Request) -> KnownRequest:
-        """The facts that all requests of the signature of `request` share."""
-        made = object.__new__(KnownRequest)
-        made.sources, made.roots = request.sources, []
-        made.assigns, made.versions = request.assigns, request.versions
-        made.slices, made.constants = request.slices, request.constants
-        made._arguments, made._signature = request._arguments, request._signature
-        made._views, made._targets = request._views, request._targets
-        return made
-
-    def over(self, graph: KnownGraph, found: Found, stored: Stored) -> KnownRequest:
-        """The request for other nodes."""
-        made = object.__new__(KnownRequest)
-        made.graph, made._stored = graph, stored
-        made.nodes, made._members = found  # type: ignore[assignment]
-        made._numbers, made._is_shared = None, True
-        made.sources, made.roots = self.sources, []
-        made.assigns, made.versions = self.assigns, self.versions
-        made.slices, made.constants = self.slices, self.constants
-        made._arguments, made._signature = self._arguments, self._signature
-        made._views, made._targets = self._views, self._targets
-        made.needed_later, made.lengths, made.explained = (), {}, frozenset()
-        made.comes_again = made.lengths_of = made.bindings = None
-        return made
-
-    @property
-    def numbers(self) -> dict[UOp, int]:  # type: ignore[override]
-        """The number of a node; of one that was computed, that of its memory."""
-        found = self._numbers
-        if found is None:
-            nodes = self.nodes
-            found = self._numbers = dict(zip(nodes, range(len(nodes))))
-            for number in self.graph.constants:
-                found[nodes[number]] = number
-            found.update(self.aliases)
-        return found
-
-    def __contains__(self, node: UOp) -> bool:
-        return node in self._members or any(node is other for other, _ in self.aliases)
-
-    def want(self, roots: Iterable[UOp]) -> None:
-        """Ask for `roots` too."""
-        roots = list(roots)
-        if self._is_shared and not all(root in self.numbers for root in roots):
-            self._separate()
-        super().want(roots)
-
-    def _separate(self) -> None:
-        """Let this be one of its own: a walk goes on from it."""
-        self._is_shared = False
-        self.nodes, self.sources = [*self.nodes], [*self.sources]
-        self.assigns, self.versions = [*self.assigns], [*self.versions]
-        self.slices, self.constants = [*self.slices], [*self.constants]
-        self._signature, self._views = [*self._signature], {*self._views}
-        self._targets, self._arguments = {**self._targets}, {**self._arguments}
-        # A walk gives each use of a constant a number of its own.
-        uses = {self.nodes[number] for number in self.constants}
-        uses.difference_update([self.nodes[number] for number in self.graph.constants])
-        for node in uses:
-            self.numbers.pop(node, None)
-
-    def with_users(self) -> list[UOp]:
-        """The nodes that other graphs are made of as well, but for memory and constants."""
-        return [node for node in compress(self.nodes, self.graph.is_inside) if node.users]
-
-    def memory(self) -> Iterable[int]:
-        """The numbers of memory."""
-        return self.graph.leaves if self._is_shared else super().memory()
-
-    @property
-    def is_whole(self) -> bool:
-        """Whether it has the nodes that the code has found, and no others."""
-        return self._is_shared
-
-    def binding(self) -> Binding | None:
-        """The binding that runs it, if that is known."""
-        if not self._is_shared:
+    def find(self, root: UOp, stored: Stored, switches: Config) -> Matched | None:
+        """The graph of `root`, if it is equal."""
+        if self._config is not switches and self._config != switches:
             return None
-        graph = self.graph
-        found = graph.bindings.get((*self.roots, self.needed_later))
-        if found is None:
+        if self._default is not None and self._default != Device.DEFAULT:
             return None
-        bindings, varying, binding = found
-        groups, changing, slices = varying
+        aliases: list[tuple[UOp, int]] = []
+        watched: list[UOp] = []
+        try:
+            found = self._match(root, stored, aliases.append, watched.append)
+        except ValueError:
+            # A node has fewer sources, or more.
+            return None
+        # As `Matched(...)`, without its frame.
+        return None if found is None else _new(Matched, (self, found, watched, aliases))
+
+    def miss(self) -> None:
+        """Count a match after which the long way had to be taken."""
+        self._misses += 1
+        if self._misses >= _MOST_MISSES:
+            _known.put(self._key, tuple([each for each in _alike(self._key) if each is not self]))
+
+    def launch(self, root: UOp, nodes: Sequence[UOp]) -> UOp | None:
+        """Compute `root`, of the graph of `nodes`: the memory that holds it from now on. None, and
+        nothing has run, where this takes the long way.
+        """
+        bindings, ready = self._bindings, self._ready
         if (
-            bindings.groups is groups
-            and bindings.changing is changing
-            and bindings.variable_slices is slices
-            and varying == graph.varying
-            and binding.is_current
+            bindings.groups is not self._groups
+            or bindings.changing is not self._changing
+            or bindings.variable_slices is not self._variable_slices
+            or record_of_thread() is not None
+            or timer_of_thread() is not None
+            or Device.at_hand(ready.backend.name) is not ready.backend
         ):
-            # All numbers that are no variables are unchanged.
-            return binding
-        binding = binding_among(bindings, self, may_vary=True)
-        self.bindings = bindings
-        self.note(binding)
-        return binding
+            return None
+        inputs: list[Buffer] = []
+        for number in self._inputs:
+            buffer = buffer_in(nodes[number])
+            if buffer is None:
+                return None
+            inputs.append(buffer)
+        try:
+            made = ready.run(inputs, self._values(nodes) if self._has_values else {})
+        except (NoRoomError, *VALUE_ERRORS):
+            # The long way tells the user's line.
+            return None
+        buffer = made[self._source]
+        if root.origin:
+            (buffer.base or buffer).origin = root.origin
+        memory = leaf(buffer)
+        for op, arg in self._moves:
+            memory = remade((op.serial, memory.dtype, (memory,), arg, arg.__class__), op, arg)
+        self._misses = 0
+        _remember(root, memory)
+        return memory
 
-    def note(self, binding: Binding) -> None:
-        """Note the binding that has run it, or is about to."""
-        if self._is_shared and self.bindings is not None:
-            known = self.graph.bindings
-            if len(known) >= _MOST_BINDINGS:
-                known.clear()
-            known[(*self.roots, self.needed_later)] = (
-                self.bindings, _varying(self.bindings), binding
-            )  # fmt: skip
+    def _values(self, nodes: Sequence[UOp]) -> dict[str, int]:
+        """The values of the variables of the launches."""
+        values: dict[str, int] = {name: bits_of(nodes[number]) for name, number in self._numbers}
+        for name, number, axis in self._slices:
+            values[name] = nodes[number].arg[axis][0]
+        for position, number in self._draws:
+            arg: Any = nodes[number].arg
+            values.update(zip(arg.launch_names(position), arg.launch_values))
+        return values
 
 
 class Matched(NamedTuple):
-    """Result of a match: the graph that the code was written for, and the nodes it has noted."""
+    """Result of a match: the graph that the code was written for, and its nodes.
+
+    Attributes:
+        watched: the nodes that tensors alive may be, but for the root and memory; `aliases` are
+            those that were computed before, with the numbers of their memory.
+    """
 
     graph: KnownGraph
     found: Found
@@ -250,115 +204,111 @@ class Matched(NamedTuple):
     aliases: list[tuple[UOp, int]]
 
 
-def _varying(bindings: Bindings) -> _Varying:
-    return _Varying(bindings.groups, bindings.changing, bindings.variable_slices)
+# By the op, dtype and shape of the root.
+_known: Recent[_Key, tuple[KnownGraph, ...]] = Recent(lambda: _MOST)
 
 
-def _key_of(roots: Sequence[UOp]) -> _Key:
-    first = roots[0]
-    return len(roots), first.op.serial, first.dtype, first._shape or first.shape
+def _key_of(root: UOp) -> _Key:
+    return root.op.serial, root.dtype, root._shape or root.shape
 
 
-def matched(roots: Sequence[UOp], stored: Stored) -> Matched | None:
-    """The graph of `roots`, if code was written for it."""
-    key = _key_of(roots)
+def _alike(key: _Key) -> tuple[KnownGraph, ...]:
+    return _known.get(key) or ()
+
+
+def matched(root: UOp, stored: Stored) -> Matched | None:
+    """The graph of `root`, if code was written for it."""
+    key = _key_of(root)
     graphs = _known.get(key)
     if graphs is None:
         return None
     switches = current_config()
     for graph in graphs:
-        if graph.config is not switches and graph.config != switches:
-            continue
-        if graph.default is not None and graph.default != Device.DEFAULT:
-            continue
-        aliases: list[tuple[UOp, int]] = []
-        watched: list[UOp] = []
-        try:
-            found = graph.match(*roots, stored, aliases.append, watched.append)
-        except ValueError:
-            # A node has fewer sources, or more.
-            continue
-        if found is None:
-            continue
-        if graph is not graphs[0]:
-            _known.put(key, (graph, *[each for each in graphs if each is not graph]))
-        # As `Matched(...)`, without its frame.
-        return _new(Matched, (graph, found, watched, aliases))
+        found = graph.find(root, stored, switches)
+        if found is not None:
+            if graph is not graphs[0]:
+                _known.put(key, (graph, *[each for each in graphs if each is not graph]))
+            return found
     return None
 
 
-def known_request(roots: Sequence[UOp], stored: Stored) -> KnownRequest | None:
-    """The request for `roots`, if code was written for their graph."""
-    match = matched(roots, stored)
-    if match is None:
-        return None
-    graph, found, watched, aliases = match
-    made = graph.request.over(graph, found, stored)
-    made.aliases, made.watched = aliases, watched
-    made.roots += graph.roots
-    if current_config().TEMPLATES > 1:
-        _compare(made, roots, stored)
-    return made
+def _remember(root: UOp, memory: UOp) -> None:
+    """Note that `memory` holds the value of `root`, and of the node that `root` reshapes."""
+    root.stored = memory
+    if root.users is not None:
+        stands_on(root, memory)
+    if root.op is Ops.RESHAPE:
+        base = below_reshapes(root)
+        if base.stored is None and base.src:
+            base.stored = stored = UOp(Ops.RESHAPE, base.dtype, (memory,), base.shape)
+            if base.users is not None:
+                stands_on(base, stored)
 
 
-def _compare(made: KnownRequest, roots: Sequence[UOp], stored: Stored) -> None:
-    """Compare the code's result with that of a walk."""
-    walked = Request(stored)
-    walked.want(roots)
-    if (
-        walked.nodes != [*made.nodes]
-        or walked.signature() != made.signature()
-        or any(made.numbers.get(node) != number for node, number in walked.numbers.items())
-    ):
-        raise InternalError(
-            f"realize: code for a graph of {len(made.nodes)} nodes found another one than a walk",
-            root=repr(roots[0]),
-        )
-
-
-def note_graph(request: Request, roots: Sequence[UOp], walked: int) -> None:
-    """Count a run of a graph, for whose `roots` a walk has found the first `walked` nodes; write
-    code if it came often.
+def note_graph(request: Request, binding: Binding) -> None:
+    """Count a run of a graph the long way; write code for it if it came often, and equal graphs can
+    take the short one.
     """
     bindings = request.bindings
     if bindings is None:
         return
     bindings.runs += 1
-    if bindings.runs not in _OFTEN or len(request.nodes) != walked or walked > _MOST_NODES:
+    if bindings.runs not in _OFTEN or not _is_simple(request, binding):
         return
-    if len(roots) > _MOST_ROOTS:
+    ready: Ready | None = binding.plan.ready[0] if binding.plan.ready else None
+    if ready is None or (match := _written(request, bindings)) is None:
         return
-    asked = [request.numbers[root] for root in roots]
-    match = _written(request, asked, bindings)
-    if match is None:
-        return
-    graph = KnownGraph(request, asked, bindings, match)
-    key = _key_of(roots)
-    others = [each for each in _known.get(key) or () if each.match is not match]
-    _known.put(key, (graph, *others[: _MOST_ALIKE - 1]))
+    graph = KnownGraph(request, binding, ready, match)
+    key = _key_of(request.nodes[graph.root])
+    _known.put(key, (graph, *_alike(key)[: _MOST_ALIKE - 1]))
 
 
-def _written(
-    request: Request, wanted: Sequence[int], bindings: Bindings
-) -> Callable[..., Found | None] | None:
-    """The function for the graph of a request, for the numbers of the roots that are `wanted`."""
-    if any(node.op in _REFUSED for node in request.nodes):
+def _is_simple(request: Request, binding: Binding) -> bool:
+    """Whether all that a run of the graph leaves is the value of its root."""
+    switches = current_config()
+    if len(request.roots) != 1 or switches.DEBUG >= 2 or switches.CHECK >= 2:
+        return False
+    (root,) = request.roots
+    node = request.nodes[root]
+    leaves = {number for number, each in enumerate(request.nodes) if each.op is Ops.BUFFER}
+    return (
+        (below_views(node) is node or below_views(node).op not in _WRITES)
+        and not binding.targets
+        and not request.lengths
+        and not request.assigns
+        and not request.needed_later
+        and binding.roots == (0,)
+        and len(binding.values) == 1
+        and not binding.values[0].is_written
+        and all(number == root for number, _ in binding.known)
+        and not binding.unremembered
+        and all(op is Ops.RESHAPE for op, _ in binding.values[0].moves)
+        and {*binding.inputs} == leaves
+        and len(binding.backends) == 1
+        and binding.is_current
+    )
+
+
+def _written(request: Request, bindings: Bindings) -> Callable[..., Found | None] | None:
+    """The function for the graph of a request that has one root."""
+    count = len(request.nodes)
+    if count > _MOST_NODES or any(node.op in _REFUSED for node in request.nodes):
         return None
     writer = _GraphWriter(request, bindings)
-    if len({*wanted}) < len(wanted) or any(number in writer.memory for number in wanted):
+    (root,) = request.roots
+    if root in writer.memory:
         return None
-    writer.bound.update(wanted)
-    for number in reversed(range(len(request.nodes))):
-        writer.compare(number, is_root=number in wanted)
-    nodes = [f"n{number}" for number in range(len(request.nodes))]
-    members = [each for number, each in enumerate(nodes) if number not in writer.uses]
-    names = ", ".join([f"n{number}" for number in wanted])
+    writer.bound.add(root)
+    for number in reversed(range(count)):
+        writer.compare(number, is_root=number == root)
+    members = [f"n{number}" for number in range(count) if number not in writer.uses]
     writer.lines.append(f"members = {{{', '.join(members)}}}")
     # Two nodes that are one by now are another graph.
     writer.unless(f"len(members) != {len(members)}")
-    writer.lines.append(f"return ({', '.join(nodes)},), members")
+    nodes = ", ".join([f"n{number}" for number in range(count)])
+    writer.lines.append(f"return ({nodes},), members")
     match: Callable[..., Found | None] = writer.function(
-        f"match({names}, stored, alias, watch)", "graph"
+        f"match(n{root}, stored, alias, watch)", "graph"
     )
     return match
 

@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
-from tilegrad.base.config import config, current_config
+from tilegrad.base.config import config
 from tilegrad.base.forks import held_at_fork
 from tilegrad.base.trace import counters
 from tilegrad.base.tracers import install_tracer
@@ -22,11 +22,10 @@ from tilegrad.engine.realize.bindings import Binding, binding_of
 from tilegrad.engine.realize.compare import Expected
 from tilegrad.engine.realize.computed_nodes import Known, of_variables, readers
 from tilegrad.engine.realize.host_reads import expose, looked_at, read, read_number, view_of
-from tilegrad.engine.realize.known_graphs import KnownRequest, known_request, note_graph
+from tilegrad.engine.realize.known_graphs import note_graph
 from tilegrad.engine.realize.noted_writes import note_slice_writes
 from tilegrad.engine.realize.over_devices import has_groups, run_over_devices
 from tilegrad.engine.realize.request import Request
-from tilegrad.engine.realize.short_runs import note_short
 from tilegrad.engine.realize.size_ranges import binding_for_sizes
 from tilegrad.engine.run.leaf_memory import (
     buffer_of,
@@ -225,9 +224,9 @@ class _Given(Others):
 
 def _run(todo: list[UOp], variables: Mapping[UOp, int], others: Others) -> dict[UOp, UOp]:
     """Compute `todo`, and give the memory of each."""
-    request, wanted, walked = _request_of(todo, others)
+    request, wanted = _request_of(todo, others)
     request.needed_later = _needed_later(request, others)
-    binding = _binding_of(request, todo, walked)
+    binding = _binding_of(request)
     values = {variable.name: value for variable, value in variables.items()}
     if binding.has_variables or request.lengths:
         values.update(binding.launch_variables(request))
@@ -253,8 +252,8 @@ def _run(todo: list[UOp], variables: Mapping[UOp, int], others: Others) -> dict[
     if passing:
         others.computed({name: stored for name, stored in done.items() if name in passing})
     others.ran(request, binding, memory, values)
-    if isinstance(request, KnownRequest) and len(wanted) == 1:
-        note_short(request, binding)
+    if current_recording() is None and not config.NOOPT:
+        note_graph(request, binding)
     return done
 
 
@@ -287,33 +286,21 @@ def _run_over_devices(
     return done
 
 
-def _binding_of(request: Request, todo: Sequence[UOp], walked: int) -> Binding:
-    """The binding of `request`; the walk from `todo` has found `walked` nodes."""
-    if isinstance(request, KnownRequest) and (known := request.binding()) is not None:
-        return known
+def _binding_of(request: Request) -> Binding:
+    """The binding of `request`."""
     record = current_recording()
     # A capture runs its launches with the numbers that it saw: its kernels may know them. So do
     # those of the call before it, which is compared with it.
     may_vary = not (config.NOOPT or (record is not None and record.is_of_capture))
-    binding = binding_of(request, may_vary=may_vary, otherwise=binding_for_sizes)
-    if isinstance(request, KnownRequest):
-        request.note(binding)
-    elif record is None and may_vary:
-        note_graph(request, todo, walked)
-    return binding
+    return binding_of(request, may_vary=may_vary, otherwise=binding_for_sizes)
 
 
-def _request_of(todo: list[UOp], others: Others) -> tuple[Request, list[UOp], int]:
+def _request_of(todo: list[UOp], others: Others) -> tuple[Request, list[UOp]]:
     """The request for `todo`, and all that it asks for: `todo`, values that need overwritten
-    memory, and those that `others` want stored; and the number of nodes for `todo`.
+    memory, and those that `others` want stored.
     """
-    request: Request | None = None
-    if current_recording() is None and not current_config().NOOPT:
-        request = known_request(todo, _known.get)
-    if request is None:
-        request = Request(_known.get)
-        request.want(todo)
-    walked = len(request.nodes)
+    request = Request(_known.get)
+    request.want(todo)
     late = _late(request, todo, others) if request.assigns else []
     lost = request.lost()
     # Before the graph is planned, which may be long.
@@ -330,7 +317,7 @@ def _request_of(todo: list[UOp], others: Others) -> tuple[Request, list[UOp], in
     if retained:
         request.want(retained)
         wanted += retained
-    return request, _in_order(request, wanted), walked
+    return request, _in_order(request, wanted)
 
 
 def _in_order(request: Request, wanted: list[UOp]) -> list[UOp]:

@@ -100,19 +100,17 @@ def _compute(pending: Sequence[Any]) -> None:
             )
     if this_thread.stand_ins and not this_thread.stand_ins.isdisjoint(toposort(roots)):
         raise StandInError("realize: a stand-in of an operand has no value")
-    near: dict[UOp, Sequence[UOp]] = {}
     done = (
         copied_from_host(pending, roots)
         or computed_by_host(pending, roots)
-        or running.run(roots, variables, pending, near)
+        or running.run(roots, variables, pending)
     )
     note_past(
         {
             root: stored
             for tensor, root, stored in zip(pending, roots, done)
             if not tensor._requires_grad and not memory.is_written(tensor.uop)
-        },
-        near,
+        }
     )
     for tensor, root, stored in zip(pending, roots, done):
         if memory.is_written(tensor.uop):

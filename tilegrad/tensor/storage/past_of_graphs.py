@@ -6,32 +6,26 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from types import MappingProxyType
 
 from tilegrad.base.trace import counters
-from tilegrad.engine.realize.known_graphs import KnownRequest
-from tilegrad.engine.realize.request import Request
 from tilegrad.grad.rules import NO_DERIVATIVE
 from tilegrad.ir.op import Ops
 from tilegrad.ir.queries import base_of, below_reshapes
 from tilegrad.ir.uop import UOp
-from tilegrad.tensor.handle.living import holders_of
 from tilegrad.tensor.storage import memory
 from tilegrad.tensor.storage.past import Past, pasts
 
-__all__ = ["memory_reached", "note_past", "remember"]
+__all__ = ["note_past", "reached_from", "remember"]
 
 _NONE: frozenset[UOp] = frozenset()
-_NO_NAMES: Mapping[UOp, Sequence[UOp]] = MappingProxyType({})
 # By value, of those that runs keep: the past that its memory will have.
 _of_values: weakref.WeakKeyDictionary[UOp, Past] = weakref.WeakKeyDictionary()
 
 
-def note_past(computed: Mapping[UOp, UOp], near: Mapping[UOp, Sequence[UOp]] = _NO_NAMES) -> None:
+def note_past(computed: Mapping[UOp, UOp]) -> None:
     """Note what values were computed from, before their graphs are given back: by value, [movement
     of] the memory that holds it from now on. Origins of one of them by way of another are in the
-    other's past. `near` has the memory below values that is known without a walk
-    (`memory_reached`).
+    other's past.
     """
     todo: dict[UOp, UOp] = {}
     for root, stored in computed.items():
@@ -40,35 +34,19 @@ def note_past(computed: Mapping[UOp, UOp], near: Mapping[UOp, Sequence[UOp]] = _
             pasts.setdefault(base.arg.slot, known)
         elif root.dtype.is_float and base.arg.slot not in pasts:
             todo[root] = base
-    if len(todo) == 1:
-        ((root, base),) = todo.items()
-        if root in near:
-            pasts[base.arg.slot] = Past.over(root, near[root], base)
-            return
     for root, past in _made(todo):
         pasts[todo[root].arg.slot] = past
 
 
-def memory_reached(request: KnownRequest, number: int) -> list[UOp] | None:
-    """The memory, and views of it, that gradients of node `number` of `request` go to or through;
-    None where tensors or other graphs may need more of these.
-    """
-    if request.aliases or not request.is_whole or any(map(holders_of, request.watched)):
-        return None
-    notes = request.graph.notes
-    found: list[int] | None = notes.get(number)
-    if found is None:
-        found = notes[number] = _reached_from(request, number)
-    return [request.nodes[each] for each in found]
-
-
-def _reached_from(request: Request, number: int) -> list[int]:
+def reached_from(
+    nodes: Sequence[UOp], all_sources: Sequence[Sequence[int]], number: int
+) -> list[int]:
     """The numbers of the memory, and of views of it, that gradients of node `number` meet."""
     found: list[int] = []
     stack, seen = [number], {number}
     while stack:
         number = stack.pop()
-        node = request.nodes[number]
+        node = nodes[number]
         is_memory = node.op is Ops.BUFFER or base_of(node).op is Ops.BUFFER
         # The memory below all of a value in its order is known.
         if is_memory and node.op is not Ops.RESHAPE and node.dtype.is_float:
@@ -76,7 +54,7 @@ def _reached_from(request: Request, number: int) -> list[int]:
         if node.op in NO_DERIVATIVE or not (node.dtype.is_float or node.op is Ops.LOOP):
             continue
         # Nothing remains of a value that an assignment overwrites.
-        for source in request.sources[number][1 if node.op is Ops.ASSIGN else 0 :]:
+        for source in all_sources[number][1 if node.op is Ops.ASSIGN else 0 :]:
             if source not in seen:
                 seen.add(source)
                 stack.append(source)

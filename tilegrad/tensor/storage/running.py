@@ -6,14 +6,12 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from operator import attrgetter
 from typing import Any
 
 from tilegrad.base.config import current_config
 from tilegrad.engine.realize import realize as engine
-from tilegrad.engine.realize.bindings import Binding
-from tilegrad.engine.realize.known_graphs import KnownRequest
 from tilegrad.engine.realize.request import Request
 from tilegrad.engine.run.run import record_of_thread
 from tilegrad.engine.run.users import above
@@ -44,8 +42,12 @@ from tilegrad.tensor.storage.memory import (
     stored_below,
 )
 from tilegrad.tensor.storage.overwritten import follow, old_value
-from tilegrad.tensor.storage.past_of_graphs import memory_reached, note_past, remember
-from tilegrad.tensor.storage.worth_keeping import NEVER_MATERIALISED, below_views, worth_keeping
+from tilegrad.tensor.storage.past_of_graphs import note_past, remember
+from tilegrad.tensor.storage.worth_keeping import (
+    NEVER_MATERIALISED,
+    below_views,
+    worth_keeping,
+)
 
 __all__ = [
     "MOST_GENERATIONS", "Owner", "become_memory", "gradients", "has_waiting", "keeps", "owners",
@@ -53,7 +55,6 @@ __all__ = [
 ]  # fmt: skip
 
 
-Near = dict[UOp, Sequence[UOp]]
 # The values of variables in the graphs of assignments that wait to run, by their outcome.
 _waiting: weakref.WeakKeyDictionary[UOp, Variables] = weakref.WeakKeyDictionary()
 # The most runs between a value and memory without a graph: more would hold the memory of all
@@ -75,9 +76,7 @@ def has_waiting() -> bool:
     return len(_waiting) > 0
 
 
-def run(
-    roots: list[UOp], variables: Variables, but: Collection[Any] = (), near: Near | None = None
-) -> list[UOp]:
+def run(roots: list[UOp], variables: Variables, but: Collection[Any] = ()) -> list[UOp]:
     """As `_run`; parameters below that are not memory yet are computed in a run of their own,
     before: then the first step of a training program is the same graph as the second.
     """
@@ -102,7 +101,7 @@ def run(
                     follow(tensor)
                 else:
                     become_memory(tensor, root, stored)
-        return _run(roots, variables, but, near)
+        return _run(roots, variables, but)
 
 
 def keeps() -> bool:
@@ -114,17 +113,14 @@ def keeps() -> bool:
     return not (is_captured or current_config().NOOPT or is_transforming())
 
 
-def _run(
-    roots: list[UOp], variables: Variables, but: Collection[Any] = (), near: Near | None = None
-) -> list[UOp]:
-    """Compute `roots` now; each result is [a view of] a buffer that holds its value. `near` is
-    given the memory that they were computed from, where that is known without a walk.
+def _run(roots: list[UOp], variables: Variables, but: Collection[Any] = ()) -> list[UOp]:
+    """Compute `roots` now; each result is [a view of] a buffer that holds its value.
 
     Live tensors that still need what is overwritten get its old value. Those whose memory is
     overwritten look at it as it is then, except the tensors `but`, whose caller sees to that.
     """
     values = _values(roots, dict(variables))
-    others = _Others(values, near)
+    others = _Others(values)
     results = engine.realize(roots, values, others)
     excluded = {id(tensor) for tensor in but}
     if others.materialised and not all(tensor._requires_grad for tensor in but):
@@ -187,15 +183,14 @@ def _apart(tensor: Any, stored: UOp) -> UOp:
 
 def retained_of(request: Request) -> Iterable[UOp]:
     """The values that a run of `request` stores beside the requested ones."""
-    return _Others({}, None).retained(request)
+    return _Others({}).retained(request)
 
 
 class _Others(engine.Others):
     """The tensors alive that a run meets, beside the requested ones."""
 
-    def __init__(self, values: Variables, near: Near | None):
+    def __init__(self, values: Variables):
         self.values = values
-        self.near = near
         # Values that tensors need which look at memory about to be overwritten.
         self.lookers: dict[int, tuple[Any, UOp]] = {}
         self.request: Request | None = None
@@ -223,18 +218,12 @@ class _Others(engine.Others):
         """The nodes of `request` that a tensor alive is, or is to be computed from and not by this
         run.
         """
-        nodes: Sequence[UOp] = request.nodes
-        if isinstance(request, KnownRequest) and request.is_whole:
-            # No tensor alive is one of the others, nor needs one.
-            nodes = [*request.watched, *request.with_users()]
-            if not nodes:
-                return set()
         numbers = request.numbers
         outside: dict[UOp, None] = {}
         found: set[UOp] = set()
         stack: list[UOp] = []
         roots = {*map(request.nodes.__getitem__, request.roots)}
-        for node in nodes:
+        for node in request.nodes:
             if node in roots:
                 # A value made of a root alone finds it computed.
                 continue
@@ -323,15 +312,6 @@ class _Others(engine.Others):
 
     def computed(self, memory: Mapping[UOp, UOp]) -> None:
         self.passing = memory
-
-    def ran(
-        self, request: Request, binding: Binding, memory: Sequence[UOp], values: Mapping[str, int]
-    ) -> None:
-        if self.near is not None and isinstance(request, KnownRequest):
-            for number in request.roots:
-                reached = memory_reached(request, number)
-                if reached is not None:
-                    self.near[request.nodes[number]] = reached
 
     def stand_on_passing(self, roots: Collection[UOp]) -> None:
         """After the run: for values that depend on variables, give each tensor whose values of them

@@ -4,7 +4,7 @@ The long way (`running`, `engine.realize`) looks for all that a run concerns bes
 tensors that hold or need a value on the way, gradients that wait, parameters that are no memory
 yet, assignments that take their value with the next run, views of overwritten memory. Nearly all of
 these are absent in nearly all runs of a graph whose short way is known
-(`engine.realize.short_runs`). Here each is asked in the cheapest way that can say no; where one
+(`engine.realize.known_graphs`). Here each is asked in the cheapest way that can say no; where one
 says yes, the long way has it.
 """
 
@@ -18,8 +18,8 @@ from typing import Any
 from tilegrad.base.config import current_config
 from tilegrad.base.errors import InternalError
 from tilegrad.engine.realize import realize as engine
-from tilegrad.engine.realize.known_graphs import Matched, known_request, matched
-from tilegrad.engine.realize.short_runs import ShortRun
+from tilegrad.engine.realize.known_graphs import Matched, matched
+from tilegrad.engine.realize.request import Request
 from tilegrad.ir.queries import base_of
 from tilegrad.ir.uop import UOp
 from tilegrad.tensor.handle import living
@@ -39,6 +39,7 @@ from tilegrad.tensor.handle.tracing import transforms
 from tilegrad.tensor.handle.waiting import this_thread
 from tilegrad.tensor.storage import running
 from tilegrad.tensor.storage.past import Past, pasts
+from tilegrad.tensor.storage.past_of_graphs import reached_from
 
 __all__ = ["realize_shortly"]
 
@@ -56,28 +57,25 @@ def realize_shortly(tensor: Any) -> bool:
         return False
     if root.holders.__class__ is list and len(holders_of(root)) > 1:
         return False
-    match = matched((root,), engine.memory_of)
+    match = matched(root, engine.memory_of)
     if match is None:
         return False
-    graph = match.graph
-    short: ShortRun | None = graph.short
-    if short is None or _is_special() or device_of(tensor) != short.device:
-        return False
-    nodes = match.found[0]
-    reached: list[int] | None = graph.notes.get(short.root)
-    if reached is None:
+    graph, nodes = match.graph, match.found[0]
+    if _is_special() or device_of(tensor) != graph.device:
         return False
     memory = None
-    if _is_alone(match, short):
+    if _is_alone(match):
         if current_config().TEMPLATES > 1:
             _compare(root, match)
-        memory = short.launch(root, nodes)
+        memory = graph.launch(root, nodes)
     if memory is None:
-        short.miss(graph)
+        graph.miss()
         return False
     base = base_of(memory)
     if root.dtype.is_float:
-        pasts[base.arg.slot] = Past.over(root, [nodes[each] for each in reached], base)
+        if graph.reached is None:
+            graph.reached = reached_from(nodes, graph.sources, graph.root)
+        pasts[base.arg.slot] = Past.over(root, [nodes[each] for each in graph.reached], base)
     owners[base] = Owner(tensor)
     previous = tensor._previous and tensor._earlier_references()
     tensor._previous = (*previous, weakref.ref(root))
@@ -105,11 +103,11 @@ def _is_special() -> bool:
     return False
 
 
-def _is_alone(match: Matched, short: ShortRun) -> bool:
+def _is_alone(match: Matched) -> bool:
     """Whether no tensor alive, but for that of the root, is or needs a value of the graph. The
     graphs of young tensors go into the index of users, as before any run.
     """
-    _, (nodes, members), watched, aliases = match
+    graph, (nodes, members), watched, aliases = match
     if aliases or (watched and any(map(holders_of, watched))):
         return False
     with_nodes_made()
@@ -121,19 +119,18 @@ def _is_alone(match: Matched, short: ShortRun) -> bool:
         if node not in members:
             engine.index(node)
             promote(tensor, node)
-    return not any(map(_users, compress(nodes, short.inside)))
+    return not any(map(_users, compress(nodes, graph.inside)))
 
 
 def _compare(root: UOp, match: Matched) -> None:
     """Hold what was found to what the long way finds."""
-    short: ShortRun = match.graph.short
-    request = known_request([root], engine.memory_of)
+    request = Request(engine.memory_of)
+    request.want([root])
     if (
-        request is None
-        or [*request.nodes] != [*match.found[0]]
+        request.nodes != [*match.found[0]]
+        or request.signature() != match.graph.signature
         or request.lost()
         or [*running.retained_of(request)]
-        or request.roots != [short.root]
     ):
         raise InternalError(
             f"realize: the short way of a graph of {len(match.found[0])} nodes is not its long way",
