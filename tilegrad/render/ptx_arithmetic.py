@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 from tilegrad.base.dtype import DType, dtypes
 from tilegrad.base.errors import CompileError
+from tilegrad.ir.bounds import combined
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp
 from tilegrad.render.ptx_casts import narrowed, rounded_to, to_float32
@@ -28,10 +29,6 @@ _FLOATS = {
     Ops.RECIP: "rcp.rn",
     Ops.MULACC: "fma.rn",
 }
-# To a whole number in the same dtype.
-_ROUNDED = {
-    Ops.TRUNC: "rzi",
-}  # fmt: skip
 _BITS = {Ops.AND: "and", Ops.OR: "or", Ops.XOR: "xor"}
 _OF_BOOLS = {Ops.ADD: Ops.OR, Ops.SUB: Ops.XOR, Ops.MUL: Ops.AND, Ops.MAX: Ops.OR}
 _COMPARE = {Ops.CMPLT: "lt", Ops.CMPEQ: "eq", Ops.CMPNE: "ne"}
@@ -59,7 +56,7 @@ def compute(code: Code, node: UOp, operands: Sequence[str]) -> str:
         return _float(code, node, dtype, operands)
     if op in _DIVIDE:
         return narrowed(code, _divide(code, node, operands), dtype)
-    found = _integer(code, op, dtype, node.src[-1].dtype.scalar, operands)
+    found = _integer(code, op, dtype, source, operands)
     if op in _OVERFLOWING and not _fits(node):
         return narrowed(code, found, dtype)
     return found
@@ -69,13 +66,9 @@ def _fits(node: UOp) -> bool:
     """Whether bounds show that no bit of the result has to be dropped."""
     if node.dtype.scalar.itemsize >= 4 or node.op not in _SUMS:
         return False
-    (a, b), (c, d) = [(int(source.vmin), int(source.vmax)) for source in node.src]
-    ends = {
-        Ops.ADD: (a + c, b + d),
-        Ops.SUB: (a - d, b - c),
-        Ops.MUL: (min(a * c, a * d, b * c, b * d), max(a * c, a * d, b * c, b * d)),
-    }[node.op]
-    return node.dtype.scalar.min <= ends[0] and ends[1] <= node.dtype.scalar.max
+    left, right = [(int(source.vmin), int(source.vmax)) for source in node.src]
+    low, high = combined(node.op, left, right)
+    return bool(node.dtype.scalar.min <= low and high <= node.dtype.scalar.max)
 
 
 def _missing(code: Code, op: Ops, dtype: DType) -> CompileError:
@@ -198,9 +191,8 @@ def _is_native(code: Code, op: Ops, dtype: DType) -> bool:
 def _single(code: Code, op: Ops, dtype: DType, operands: Sequence[str]) -> str:
     """One instruction of floats."""
     kind, name = kind_of(dtype), letter(dtype)
-    if op in _ROUNDED:
-        source = code.in_register(operands[0], kind)
-        return code.op(kind, f"cvt.{_ROUNDED[op]}.{name}.{name}", source)
+    if op is Ops.TRUNC:
+        return code.op(kind, f"cvt.rzi.{name}.{name}", code.in_register(operands[0], kind))
     if op is Ops.EXP2_APPROX and dtype is dtypes.float32:
         return code.op(kind, "ex2.approx.ftz.f32", *operands)
     if op not in _FLOATS:

@@ -72,13 +72,7 @@ def bitcast(code: Code, value: str, source: DType, target: DType) -> str:
     if source.itemsize != target.itemsize:
         raise CompileError("render.ptx: bits of one size as another", source=source, target=target)
     if dtypes.bool in (source, target):
-        if source is target:
-            return value
-        return (
-            _as_bool(code, value, source)
-            if target is dtypes.bool
-            else _of_bool(code, value, target)
-        )
+        return cast(code, value, source, target)
     here, there = kind_of(source), kind_of(target)
     value = code.in_register(value, here)
     if here == there:
