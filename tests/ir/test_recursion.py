@@ -128,7 +128,6 @@ BOUNDED = {
         ],
         "a cast by way of another dtype",
     ),
-    "render/stream.py": {"_coefficient": KERNEL},
     "schedule/collapse.py": dict.fromkeys(["_as_choice", "_choice_of"], KERNEL),
     "schedule/online_reductions.py": dict.fromkeys(
         [

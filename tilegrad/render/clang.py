@@ -20,7 +20,7 @@ from tilegrad.ir.uop import UOp
 from tilegrad.render.clike import CStyleRenderer, Rendering
 from tilegrad.render.dialect import OPERATORS, Dialect, define_whole
 from tilegrad.render.names import C_TYPES, MATH, SHORT_TYPES
-from tilegrad.render.text_rules import C_RULES
+from tilegrad.render.text_rules import C_RULES, of_vectors
 from tilegrad.target import Target
 
 __all__ = ["ClangRenderer"]
@@ -86,25 +86,19 @@ _DIALECT = Dialect(
 _MASKS = {1: dtypes.int8, 2: dtypes.int16, 4: dtypes.int32, 8: dtypes.int64}
 
 
-def _is_vector(u: UOp) -> bool:
-    return u.dtype.lanes > 1
-
-
 def _mask(dtype: DType, ctx: Rendering) -> str:
     """The vector type of signed integers as wide as `dtype`, which comparing gives."""
     return ctx.type(_MASKS[dtype.itemsize].vec(dtype.lanes))
 
 
-def compare(u: UOp, ctx: Rendering) -> str | None:
-    if not _is_vector(u):
-        return None
+def compare(u: UOp, ctx: Rendering) -> str:
     text = OPERATORS[u.op].format(*map(ctx.text, u.src))
     return f"(-__builtin_convertvector({text},{ctx.type(u.dtype)}))"
 
 
-def convert(u: UOp, ctx: Rendering) -> str | None:
-    if not _is_vector(u) or (u.src[0].dtype.is_float and u.dtype.is_int):
-        return ctx.lanewise(u) if _is_vector(u) else None
+def convert(u: UOp, ctx: Rendering) -> str:
+    if u.src[0].dtype.is_float and u.dtype.is_int:
+        return ctx.lanewise(u)
     text = ctx.text(u.src[0])
     if u.dtype.kind != "bool":
         return f"__builtin_convertvector({text},{ctx.type(u.dtype)})"
@@ -112,13 +106,13 @@ def convert(u: UOp, ctx: Rendering) -> str | None:
     return f"(-__builtin_convertvector(({text}!={zero}),{ctx.type(u.dtype)}))"
 
 
-def reinterpret(u: UOp, ctx: Rendering) -> str | None:
-    return f"({ctx.type(u.dtype)})({ctx.text(u.src[0])})" if _is_vector(u) else None
+def reinterpret(u: UOp, ctx: Rendering) -> str:
+    return f"({ctx.type(u.dtype)})({ctx.text(u.src[0])})"
 
 
 def select(u: UOp, ctx: Rendering) -> str | None:
     condition = u.src[0]
-    if not _is_vector(condition):
+    if condition.dtype.lanes == 1:
         return None
     name, mask, flags = ctx.type(u.dtype), _mask(u.dtype, ctx), ctx.type(condition.dtype)
     ctx.need(
@@ -129,10 +123,8 @@ def select(u: UOp, ctx: Rendering) -> str | None:
     return f"where_{name}({','.join(map(ctx.text, u.src))})"
 
 
-def maximum(u: UOp, ctx: Rendering) -> str | None:
+def maximum(u: UOp, ctx: Rendering) -> str:
     """As the scalar text: NaN wins on either side."""
-    if not _is_vector(u):
-        return None
     name, mask = ctx.type(u.dtype), _mask(u.dtype, ctx)
     ctx.need(
         f"static inline {name} max_{name}({name} x, {name} y) {{ "
@@ -148,7 +140,7 @@ def by_lane(u: UOp, ctx: Rendering) -> str | None:
     """
     is_half = u.dtype.scalar is dtypes.float16
     is_native = (u.op in OPERATORS or u.op is Ops.RECIP) and u.op is not Ops.MULACC
-    return ctx.lanewise(u) if _is_vector(u) and (is_half or not is_native) else None
+    return ctx.lanewise(u) if is_half or not is_native else None
 
 
 _COMPARISONS = (Ops.CMPLT, Ops.CMPNE, Ops.CMPEQ)
@@ -156,12 +148,15 @@ _SCALAR_ONLY = (*MATH, Ops.MULACC, Ops.ADD, Ops.SUB, Ops.MUL, Ops.FDIV, Ops.RECI
 _RULES = PatternMatcher(
     "clang",
     [
-        Rule("clang-compare", UPat(_COMPARISONS, name="u"), function=compare),
-        Rule("clang-convert", UPat(Ops.CAST, name="u"), function=convert),
-        Rule("clang-reinterpret", UPat(Ops.BITCAST, name="u"), function=reinterpret),
-        Rule("clang-select", UPat(Ops.WHERE, name="u"), function=select),
-        Rule("clang-maximum", UPat(Ops.MAX, name="u"), function=maximum),
-        Rule("clang-by-lane", UPat(_SCALAR_ONLY, name="u"), function=by_lane),
+        Rule(f"clang-{name}", UPat(ops, name="u"), function=of_vectors(function))
+        for name, ops, function in (
+            ("compare", _COMPARISONS, compare),
+            ("convert", Ops.CAST, convert),
+            ("reinterpret", Ops.BITCAST, reinterpret),
+            ("select", Ops.WHERE, select),
+            ("maximum", Ops.MAX, maximum),
+            ("by-lane", _SCALAR_ONLY, by_lane),
+        )
     ],
 )
 

@@ -9,7 +9,6 @@ another, where a processor has such registers and its LLVM does not know it: wha
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 
 from tilegrad.base.dtype import DType, dtypes
@@ -20,7 +19,7 @@ from tilegrad.ir.uop import UOp
 from tilegrad.render.clike import Rendering, gated_statement
 from tilegrad.render.dialect import OPERATORS
 from tilegrad.render.opencl import OpenCLRenderer
-from tilegrad.render.text_rules import is_split, load_lanes, store_lanes, wrapping_type
+from tilegrad.render.text_rules import is_split, load_lanes, of_vectors, store_lanes, wrapping_type
 
 __all__ = ["OpenCLVectorRenderer"]
 
@@ -28,17 +27,6 @@ _SIGNED = {1: dtypes.int8, 2: dtypes.int16, 4: dtypes.int32, 8: dtypes.int64}
 
 # Bytes of a vector that is passed to a function.
 _MOST_BYTES = 32
-
-_Function = Callable[[UOp, Rendering], str | None]
-
-
-def _of_vectors(function: _Function) -> _Function:
-    """The rule for values of several lanes alone."""
-
-    def rule(u: UOp, ctx: Rendering) -> str | None:
-        return function(u, ctx) if u.dtype.lanes > 1 else None
-
-    return rule
 
 
 def _signed(dtype: DType, ctx: Rendering) -> str:
@@ -145,7 +133,7 @@ _WRAPPING = (Ops.ADD, Ops.SUB, Ops.MUL, Ops.NEG, Ops.SHL, Ops.MULACC)
 _RULES = PatternMatcher(
     "opencl-vectors",
     [
-        Rule(f"opencl-vector-{name}", UPat(ops, name="u"), function=_of_vectors(function))
+        Rule(f"opencl-vector-{name}", UPat(ops, name="u"), function=of_vectors(function))
         for name, ops, function in (
             ("wide", _OPERATIONS, wide_by_lane),
             ("compare", (Ops.CMPLT, Ops.CMPNE, Ops.CMPEQ), compare),

@@ -8,6 +8,7 @@ these.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 from tilegrad.base.dtype import DType, dtypes
 from tilegrad.base.errors import CompileError
@@ -20,7 +21,10 @@ from tilegrad.render.clike import Rendering, gated_statement, lane, strip_parent
 from tilegrad.render.dialect import OPERATORS
 from tilegrad.render.inline import real, refuse_shared, value_of
 
-__all__ = ["C_RULES", "is_split", "load_lanes", "store_lanes", "wrapping_type"]
+__all__ = ["C_RULES", "is_split", "load_lanes", "of_vectors", "store_lanes", "wrapping_type"]
+
+Function = Callable[[UOp, Rendering], str | None]
+"""The function of a rule: the text of a node, or None where it does not apply."""
 
 _CHAINS = frozenset({Ops.ADD, Ops.MUL, Ops.XOR})
 # C computes values narrower than int in int, so these may leave their dtype.
@@ -32,6 +36,15 @@ _SHORT_FLOATS = frozenset({dtypes.float16, dtypes.bfloat16})
 # C would give two bools the integers 0, 1 and 2.
 _OF_BOOLS = {Ops.ADD: Ops.OR, Ops.MUL: Ops.AND, Ops.MAX: Ops.OR}
 _AXES = "xyz"
+
+
+def of_vectors(function: Function) -> Function:
+    """The rule for values of several lanes alone."""
+
+    def rule(u: UOp, ctx: Rendering) -> str | None:
+        return function(u, ctx) if u.dtype.lanes > 1 else None
+
+    return rule
 
 
 def _number(value: float, ctx: Rendering, dtype: DType) -> str:

@@ -8,7 +8,7 @@ as it is read.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -70,6 +70,13 @@ class LoopPlan:
         """How often it runs in a launch with these values of variables."""
         length = self.length
         return length if isinstance(length, int) else value_of(length, variables)
+
+    def iterations(self, variables: Mapping[str, int]) -> Iterator[tuple[int, int]]:
+        """For each iteration the number of its step, and which of the positions inputs have."""
+        last = self.length_at(variables) - 1
+        for iteration in range(last + 1):
+            number = last - iteration if self.is_reversed else iteration
+            yield number, 2 * (iteration > 0) + (last - iteration) % 2
 
 
 @dataclass(frozen=True)

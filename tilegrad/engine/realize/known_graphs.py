@@ -17,7 +17,7 @@ where anything else differs, the function gives None and the walk decides, with 
 its way the code notes the nodes that tensors alive may be, which saves a search.
 
 Some decisions of a run follow from the graph alone: which binding runs it, that it overwrites
-nothing, that it leaves one value. Code is written for graphs of which that is so:
+nothing, that it leaves one value. Code is written for such graphs:
 
     note_graph(request, ...)        after a run the long way
     matched(root, ...)              for the next equal graph

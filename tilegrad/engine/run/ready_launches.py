@@ -305,14 +305,11 @@ def _iterations(step: Step, loop: LoopPlan, variables: Mapping[str, int]) -> Ite
         ]
         for when in range(4)
     ]
-    last = loop.length_at(variables) - 1
-    for iteration in range(last + 1):
-        table = tables[2 * (iteration > 0) + (last - iteration) % 2]
-        number = FixedInteger(last - iteration if loop.is_reversed else iteration)
+    for number, when in loop.iterations(variables):
         for inner in loop.plan.steps:
             assert inner.kernel is not None
-            integers = [
-                FixedInteger(name) if isinstance(name, int) else number for name in inner.names
-            ]
-            picks = [*[table[position] for position in inner.buffers], *integers]
-            yield KernelLaunch(inner.device, inner.kernel, tuple(picks))
+            memory = [tables[when][position] for position in inner.buffers]
+            # The only variable that a step of a loop has is the number of the iteration.
+            integers = [name if isinstance(name, int) else number for name in inner.names]
+            picks = (*memory, *map(FixedInteger, integers))
+            yield KernelLaunch(inner.device, inner.kernel, picks)

@@ -298,11 +298,9 @@ def _run_loop(
         _table(loop.plan, [buffers[positions[when]] for positions in loop.positions], blocks, {})
         for when in range(4)
     ]
-    last = loop.length_at(variables) - 1
-    for iteration in range(last + 1):
-        table = tables[2 * (iteration > 0) + (last - iteration) % 2]
-        values = {STEP: last - iteration if loop.is_reversed else iteration}
-        failure = _run_steps(loop.plan, table, values, lambda _: origin_of(step), False, ())
+    for number, when in loop.iterations(variables):
+        values = {STEP: number}
+        failure = _run_steps(loop.plan, tables[when], values, lambda _: origin_of(step), False, ())
         if failure is not None:
             return failure
     return None
