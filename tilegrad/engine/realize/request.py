@@ -105,16 +105,15 @@ class Request:
         """The row of each node in the signature."""
         return self._signature
 
-    def memory(self) -> Iterable[int]:
-        """The numbers of memory."""
-        return [number for number, node in enumerate(self.nodes) if node.op is Ops.BUFFER]
-
     def lost(self) -> dict[int, None]:
         """The numbers of the nodes that are computed from memory which was overwritten, that memory
         first.
         """
-        nodes = self.nodes
-        lost = dict.fromkeys([number for number in self.memory() if is_overwritten(nodes[number])])
+        lost = dict.fromkeys(
+            number
+            for number, node in enumerate(self.nodes)
+            if node.op is Ops.BUFFER and is_overwritten(node)
+        )
         if lost:
             for number, sources in enumerate(self.sources):
                 if any(source in lost for source in sources):
