@@ -6,6 +6,8 @@ ends at a copy, and where the next kernel is for another device, a second CPU in
 alone is called by itself. Kernels of another device are a batch too, if its runtime takes several
 launches in one call. All other steps, and all under JIT=2, are launched through the engine, one by
 one.
+
+Steps on several devices run in the order of the queues of these.
 """
 
 from __future__ import annotations
@@ -13,18 +15,18 @@ from __future__ import annotations
 from array import array
 from collections.abc import Callable, Mapping, MutableSequence, Sequence
 from time import perf_counter
-from typing import Any
+from typing import Any, NamedTuple
 
 from tilegrad.base.config import Config, config
 from tilegrad.base.errors import OutOfMemoryError, located
 from tilegrad.base.origin import method_names
 from tilegrad.capture.packs import Pack
-from tilegrad.capture.replay_queues import Sync, in_queues
-from tilegrad.capture.step import ReplayStep, Value, is_native
+from tilegrad.capture.slots import ReplayStep, Value, is_native
 from tilegrad.device.cpu import CpuRuntime
 from tilegrad.device.registry import Device
 from tilegrad.engine.realize.realize import exclusive
 from tilegrad.engine.run import report
+from tilegrad.engine.run.queues import ByteRange, Job, Kind, Queues
 from tilegrad.engine.run.run import Launch, load_program, run_step
 from tilegrad.runtime.buffer import Buffer
 
@@ -36,6 +38,43 @@ _OFTEN = 1 / 2
 _SOME = 16
 # Operations and bytes of a batch that takes less than some 20 microseconds.
 _SHORT = 1 << 16
+
+
+class Sync(NamedTuple):
+    """The host waits for all work of a device: another one needs the results."""
+
+    device: str
+
+
+def in_queues(
+    steps: Sequence[ReplayStep], buffers: Mapping[int, Buffer]
+) -> Sequence[ReplayStep | Sync]:
+    """The steps as they run, `buffers` being the memory by slot: of one device as they are, of
+    several in the order of their queues.
+    """
+    if len({step.device for step in steps} - {"HOST"}) < 2:
+        return steps
+    queues = Queues.of([_job(step, buffers) for step in steps])
+    found: list[ReplayStep | Sync] = []
+    for command in queues.order():
+        if command.kind is Kind.WORK:
+            found.append(steps[command.number])
+        elif command.kind is Kind.SYNC:
+            found.append(Sync(command.device))
+    return found
+
+
+def _job(step: ReplayStep, buffers: Mapping[int, Buffer]) -> Job:
+    regions = [_region(slot, buffers[slot]) for slot in step.slots]
+    source = buffers[step.slots[1]].device if step.kernel is None else ""
+    return Job(step.device, tuple(regions[: step.written]), tuple(regions[step.written :]), source)
+
+
+def _region(slot: int, buffer: Buffer) -> ByteRange:
+    if buffer.base is None:
+        return ByteRange(slot, 0, buffer.nbytes)
+    # Slices of a block stay where they are from replay to replay.
+    return ByteRange(("block", id(buffer.base)), buffer.offset, buffer.offset + buffer.nbytes)
 
 
 class _LaunchBatch:

@@ -12,7 +12,7 @@ import weakref
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from tilegrad.capture.step import ReplayStep, is_native
+from tilegrad.capture.slots import ReplayStep, is_native
 from tilegrad.device.cpu_native import machine_bytes
 from tilegrad.device.registry import Device
 from tilegrad.engine.build.prepacked_weights import Operand, prepack

@@ -1,17 +1,46 @@
-"""Numbers for the memory that captured steps touch, and the kind of each."""
+"""Steps of a capture, and numbers for the memory that they touch, with the kind of each."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from tilegrad.capture.step import ReplayStep, Value
+from tilegrad.base.origin import Entry
+from tilegrad.device.cpu import CpuRuntime
+from tilegrad.device.registry import Device
+from tilegrad.engine.build.pipeline import CompiledKernel
 from tilegrad.engine.run.run import Launch
 from tilegrad.runtime.buffer import Buffer
 from tilegrad.runtime.group_buffer import GroupBuffer
 
-__all__ = ["Draws", "Slots"]
+__all__ = ["Draws", "ReplayStep", "Slots", "Value", "is_native"]
+
+Value = int | Hashable
+"""A kernel's integer: a number, or the name under which a replay gives it."""
+
+
+@dataclass(frozen=True)
+class ReplayStep:
+    """A launch over numbered memory; a copy of the second into the first where `kernel` is None."""
+
+    device: str
+    kernel: CompiledKernel | None
+    slots: tuple[int, ...]
+    values: tuple[Value, ...]
+    origin: tuple[Entry, ...]
+    # How many of the slots, the first, it writes.
+    written: int = 1
+
+    @property
+    def name(self) -> str:
+        return "copy" if self.kernel is None else self.kernel.name
+
+
+def is_native(step: ReplayStep) -> bool:
+    """Whether the step is a kernel that the native graph runner calls."""
+    return step.kernel is not None and isinstance(Device[step.device].runtime, CpuRuntime)
+
 
 _DRAW = re.compile(r"(seed|offset)(\d+)(?:_(low|high))?")
 
