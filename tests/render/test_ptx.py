@@ -22,8 +22,8 @@ from tilegrad.device.nv import nv_target
 from tilegrad.ir.op import Ops
 from tilegrad.ir.uop import UOp
 from tilegrad.render.ptx import PTXRenderer
+from tilegrad.render.ptx_code import ptx_version
 from tilegrad.render.ptx_logic import table
-from tilegrad.render.ptx_versions import ptx_version
 from tilegrad.runtime.protocol import launch_dims
 
 

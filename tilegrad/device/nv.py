@@ -143,7 +143,7 @@ def find_device(driver: nv_driver.Driver, name: str) -> tuple[Any, str, str]:
 
 def _require_release(version: int, arch: str, title: str) -> None:
     """Raise DeviceError if a driver cannot read PTX for `arch`."""
-    from tilegrad.render.ptx_versions import ptx_version
+    from tilegrad.render.ptx_code import ptx_version
 
     try:
         needed = _RELEASES[ptx_version(_number(arch))]

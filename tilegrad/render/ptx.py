@@ -1,6 +1,6 @@
 """PTX, NVIDIA's virtual instruction set, for the driver or `ptxas`.
 
-    ptx_code         registers, lines, constants
+    ptx_code         registers, lines, constants, versions of PTX
     ptx_arithmetic   what each op computes
     ptx_casts        one dtype to another
     ptx_logic        trees of bitwise ops as one lop3
@@ -8,7 +8,6 @@
     ptx_ranges       both ends of a range as one comparison
     ptx_snapshots    reads of accumulators that need a register of their own
     ptx_tiles        tiles that one lane copies
-    ptx_versions     which version of PTX a program needs
     ptx_warp_units   matrix units whose operands are registers
     ptx_wgmma        matrix units that read shared memory
     ptx_tensor_memory  matrix units that add in tensor memory
@@ -36,14 +35,13 @@ from tilegrad.render.names import function_name
 from tilegrad.render.ptx_arithmetic import compute, free_maxima
 from tilegrad.render.ptx_block_pairs import is_known
 from tilegrad.render.ptx_casts import bitcast, cast
-from tilegrad.render.ptx_code import Code, kind_of, letter, root, uniform
+from tilegrad.render.ptx_code import Code, kind_of, letter, root, uniform, version_for
 from tilegrad.render.ptx_logic import fused_logic
 from tilegrad.render.ptx_memory import FARTHEST_COPY, PTXMemory, index_sums
 from tilegrad.render.ptx_ranges import join_ranges
 from tilegrad.render.ptx_snapshots import snapshots
 from tilegrad.render.ptx_tensor_memory import TensorUnits
 from tilegrad.render.ptx_tiles import TileCopies
-from tilegrad.render.ptx_versions import version_for
 from tilegrad.render.ptx_warp_units import WarpUnits
 from tilegrad.render.ptx_wgmma import WarpGroups, needless
 from tilegrad.render.shared_memory import SWIZZLED, shared_layout

@@ -57,6 +57,10 @@ class Item:
     # How many of the buffers, the first, it writes.
     written: int = 1
 
+    @property
+    def is_copy(self) -> bool:
+        return self.ast is None and not self.custom and self.loop is None
+
 
 @dataclass
 class Schedule:

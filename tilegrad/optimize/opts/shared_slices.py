@@ -24,8 +24,7 @@ from tilegrad.ir.queries import memory_of, next_number, nodes_of
 from tilegrad.ir.rules import simplify
 from tilegrad.ir.uop import UOp
 from tilegrad.optimize.opts.opt import Opt, loop_order
-from tilegrad.optimize.opts.slices_found import Slices, find_slices, memory_behind
-from tilegrad.optimize.opts.slices_on_units import share_on_unit
+from tilegrad.optimize.opts.slices_on_units import Slices, find_slices, memory_behind, share_on_unit
 from tilegrad.optimize.opts.split import reorder
 from tilegrad.target import Target
 
