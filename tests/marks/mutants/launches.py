@@ -131,8 +131,8 @@ MUTANTS: dict[str, Mutant] = {
     "M4.12": Mutant(
         "a twin device compiles anew",
         "tilegrad/engine/build/pipeline.py",
-        "        (backend.target, backend.compiler, config.code_key()",
-        "        (backend.name, backend.target, backend.compiler, config.code_key()",
+        "    return repr((backend.target, backend.compiler))\n",
+        "    return repr((backend.name, backend.target, backend.compiler))\n",
     ),
     "M4.13": Mutant(
         "a batch of replayed kernels is not counted",

@@ -62,7 +62,7 @@ MUTANTS: dict[str, Mutant] = {
     "M1.9": Mutant(
         "a stacked view loses the mask of the view below it",
         "tilegrad/ir/shape_tracker.py",
-        "                inner.mask and inner.mask[::-1],\n",
+        "                below.mask and below.mask[::-1],\n",
         "                None,\n",
     ),
     "M1.10": Mutant(

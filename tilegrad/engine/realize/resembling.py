@@ -17,10 +17,10 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+from tilegrad.engine.realize.explained import Explained
 from tilegrad.engine.realize.launch_numbers import may_be_number
 from tilegrad.engine.realize.request import Request
 from tilegrad.engine.realize.skeleton import sizes_of, twins_of
-from tilegrad.engine.realize.unknowns import Explained
 from tilegrad.ir import polynomial as poly
 from tilegrad.ir.op import Ops
 from tilegrad.ir.size_patterns import Sizes

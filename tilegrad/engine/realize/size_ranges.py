@@ -31,10 +31,11 @@ from tilegrad.engine.realize.bindings import (
     key_of_bindings,
     runs_of,
 )
+from tilegrad.engine.realize.explained import Explained
 from tilegrad.engine.realize.request import Request
 from tilegrad.engine.realize.resembling import EarlierKind, sizes_elsewhere, taken_apart
 from tilegrad.engine.realize.skeleton import sizes_of, split, with_sizes
-from tilegrad.engine.realize.unknowns import Explained, explain
+from tilegrad.engine.realize.unknowns import explain
 from tilegrad.engine.run.leaf_memory import VALUE_ERRORS
 from tilegrad.ir.lengths import length_name, length_variable
 from tilegrad.ir.op import Ops
