@@ -12,7 +12,7 @@ import pytest
 from tests.fresh import forget
 from tilegrad import Context, Tensor
 from tilegrad.base.errors import InternalError
-from tilegrad.engine.realize.unknowns import Explained
+from tilegrad.engine.realize.explained import Explained
 
 Step = Callable[[Tensor], Tensor]
 # What is left of these is rounding.

@@ -5,7 +5,7 @@ smallest of the others are unknowns, and the rest is explained by these: 12 and 
 are four times the unknown, 4 and 6 are the unknown plus one. Two numbers prove little, so an
 explanation is used under two conditions. The graph must be a graph whatever the unknowns are:
 operands of one shape, as many elements after a RESHAPE as before. All sizes of each further graph
-are compared with the explanation (`explained.Explained.values`). So a wrong guess costs a plan, never a
+are compared with the explanation (`Explained.values`). So a wrong guess costs a plan, never a
 value.
 """
 
