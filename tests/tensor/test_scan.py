@@ -134,14 +134,16 @@ def test_equal_largest_elements_share_a_gradient() -> None:
 @pytest.mark.parametrize("device", ["CPU", "EMU"])
 @pytest.mark.parametrize("name", ["cumsum", "cumprod", "cummax"])
 def test_few_long_rows_go_in_parts(device: str, name: str) -> None:
-    """On processors from a quarter of a million elements on, on lanes always."""
+    """On processors from a quarter of a million elements on, on lanes always: the sums of parts,
+    those before each part, unless the parts are so few that each element adds them, and the rest.
+    """
     array = 1 + draw(2, 1 << 17 if device == "CPU" else 150) * 1e-6
     exact = FUNCTIONS[name].accumulate(array, axis=1)
     with Context(DEVICE=device):
         x = Tensor(array).realize()
         before = GlobalCounters.kernel_count
         found = scanned(x, name, 1).realize()
-        assert GlobalCounters.kernel_count - before == 3
+        assert GlobalCounters.kernel_count - before == (3 if device == "CPU" else 2)
         np.testing.assert_allclose(found.numpy(), exact, rtol=1e-12)
 
 

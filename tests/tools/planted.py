@@ -127,7 +127,7 @@ PLANTED = {
     "the code of a segment takes two operands for one": Plant("tensor/storage/segment_code.py", "        writer.unless(*known)", "        pass", _LOOPS),
     "a mean at another length divides by the first": Plant("tensor/storage/sized_segments.py", "for name, (formula, dtype) in self.shares.items():", "for name, (formula, dtype) in ():", _LOOPS),
     "two lengths of a segment may part": Plant("tensor/storage/sized_segments.py", "                if _size_at(leaves[other], other_axis) != size + more:\n                    return None", "                pass", _LOOPS),
-    "two sizes of one unknown may differ": Plant("engine/realize/unknowns.py", "                if sizes[position] != expected:", "                if sizes[position] > expected:", _LOOPS),
+    "two sizes of one unknown may differ": Plant("engine/realize/explained.py", "                if sizes[position] != expected:", "                if sizes[position] > expected:", _LOOPS),
     "a template's number loses its sign": Plant("tensor/calls/template_table.py", "one = Number.of(-value if is_negated else value, dtype)", "one = Number.of(value, dtype)", _LOOPS),
     "a call that recorded no gradients is one that does": Plant("tensor/calls/recent_calls.py", "(self.records is None or self.records is records_gradients())", "(self.records is None or True)", _LOOPS),
     "a short signature does not say where a slice begins": Plant("tensor/calls/short_signatures.py", "rest += slice, *ends\n", "rest += slice, *ends[1:]\n", _LOOPS),
