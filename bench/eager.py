@@ -1,6 +1,6 @@
 """Ordinary programs: loops as PyTorch users write them, without `jit`, beside PyTorch.
 
-    python bench/eager.py                the programs, each in a process of its own
+    python bench/eager.py                the programs, each in three processes of its own
     python bench/eager.py power k-means  those programs
     python bench/eager.py --steps 40     shorter loops
 

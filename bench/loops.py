@@ -1,7 +1,7 @@
 """Loops over small tensors, element by element, row by row and by masks, as PyTorch users write
 them: run by PyTorch and, with another module in its place, by `tilegrad.torch`.
 
-    python bench/loops.py                the programs, each in a process of its own
+    python bench/loops.py                the programs, each in three processes of its own
     python bench/loops.py bfs viterbi    those programs
     python bench/loops.py --steps 40     shorter loops
 

@@ -20,6 +20,9 @@ __all__ = ["Log", "arguments", "main", "mean", "measured", "run_inside"]
 
 # What a step logs.
 Log = Sequence[float]
+# Processes of each program, in turns: the first calls of both libraries differ by twice from one
+# process to the next. Each figure is the median.
+_ROUNDS = 3
 
 
 def measured(name: str, loops: Sequence[Iterator[Log]], steps: int) -> dict[str, float]:
@@ -48,6 +51,8 @@ def measured(name: str, loops: Sequence[Iterator[Log]], steps: int) -> dict[str,
         "theirs_ms": theirs * 1e3,
         "steady": theirs / ours,
         "whole": sum(times[1]) / sum(times[0]),
+        "ours_whole_ms": sum(times[0]) * 1e3,
+        "theirs_whole_ms": sum(times[1]) * 1e3,
         "plans": counters.schedules,
         "kernels": counters.compiles,
         "late_plans": counters.schedules - late[0],
@@ -92,6 +97,7 @@ def arguments(doc: str | None, steps: int) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=doc)
     parser.add_argument("programs", nargs="*")
     parser.add_argument("--steps", type=int, default=steps)
+    parser.add_argument("--rounds", type=int, default=_ROUNDS, help="processes of each program")
     parser.add_argument("--inside", action="store_true", help=argparse.SUPPRESS)
     return parser.parse_args()
 
@@ -112,30 +118,36 @@ def main(
         print(json.dumps(run(given.programs[0], given.steps)))
         return 0
     names = given.programs or [*programs]
-    rows: dict[str, dict[str, float]] = {}
+    found: dict[str, list[dict[str, float]]] = {name: [] for name in names}
     with tempfile.TemporaryDirectory() as files:
         # An installed library has Python's compiled files: the first program makes them.
         variables = {"PYTHONDONTWRITEBYTECODE": "", "PYTHONPYCACHEPREFIX": files}
         run_inside(file, names[0], 6, patience_s, **variables)
+        for _ in range(given.rounds):
+            for name in names:
+                row = run_inside(file, name, given.steps, patience_s, **variables)
+                if isinstance(row, str):
+                    print(f"{name:14} failed: {row}", flush=True)
+                else:
+                    found[name].append(row)
+    rows = {
+        name: {key: float(np.median([each[key] for each in several])) for key in several[0]}
+        for name, several in found.items()
+        if several
+    }
+    print(
+        f"{'program':14} {'ours ms':>9} {'torch ms':>9} {'steady':>8} {'whole':>8}"
+        "  plans kernels (late)"
+    )
+    for name, row in rows.items():
         print(
-            f"{'program':14} {'ours ms':>9} {'torch ms':>9} {'steady':>8} {'whole':>8}"
-            "  plans kernels (late)"
+            f"{name:14} {row['ours_ms']:9.3f} {row['theirs_ms']:9.3f} {row['steady']:8.4f} "
+            f"{row['whole']:8.4f}  {row['plans']:5.0f} {row['kernels']:5.0f} "
+            f"({row['late_plans']:.0f}, {row['late_kernels']:.0f})"
         )
-        for name in names:
-            row = run_inside(file, name, given.steps, patience_s, **variables)
-            if isinstance(row, str):
-                print(f"{name:14} failed: {row}")
-                continue
-            rows[name] = row
-            print(
-                f"{name:14} {row['ours_ms']:9.3f} {row['theirs_ms']:9.3f} {row['steady']:8.4f} "
-                f"{row['whole']:8.4f}  {row['plans']:5.0f} {row['kernels']:5.0f} "
-                f"({row['late_plans']:.0f}, {row['late_kernels']:.0f})",
-                flush=True,
-            )
     steady, whole = (mean([row[key] for row in rows.values()]) for key in ("steady", "whole"))
     print(f"geometric mean {steady:.4f} steady, {whole:.4f} whole, of {len(rows)} programs")
-    has_all = len(rows) == len(names)
+    has_all = all(len(several) == given.rounds for several in found.values())
     if has_all and not given.programs:
         figures = {"steady": steady, "whole": whole, "steps": given.steps, "programs": rows}
         script = file.replace("\\", "/").rpartition("/")[2].removesuffix(".py")
