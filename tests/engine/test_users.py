@@ -36,7 +36,7 @@ def _visits_of_steps(alive: int) -> int:
 
 def test_in_place_work_visits_no_more_where_more_tensors_live() -> None:
     # Less than one for ten tensors, in one step: nobody goes through those alive.
-    assert max(_visits_of_steps(5000), _visits_of_steps(10)) <= 100
+    assert max(_visits_of_steps(5000), _visits_of_steps(10)) <= 200
 
 
 def test_a_pending_value_keeps_what_it_read_whenever_it_was_made() -> None:

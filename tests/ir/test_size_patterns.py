@@ -51,6 +51,7 @@ def test_two_unknowns_that_are_one_number_are_not_read() -> None:
     pattern, _ = in_common([((3, 5),), ((4, 7),)])
     assert values_in(pattern, ((6, 9),)) == (6, 9)
     assert values_in(pattern, ((6, 6),)) is None
+    assert values_in(pattern, ((6, 6),), may_be_equal=True) == (6, 6)
 
 
 def test_examples_differ_in_each_unknown_and_lie_above() -> None:

@@ -123,6 +123,15 @@ class Template:
             for one, two in zip(self.steps, other.steps)
         )
 
+    def numbered(self, numbers: dict[Any, int]) -> list[int]:
+        """For each slot the number of its node among `numbers`, where equal nodes have one."""
+        found = [numbers.setdefault(position, len(numbers)) for position in range(self.count)]
+        found += [numbers.setdefault(constant, len(numbers)) for constant in self.constants]
+        for op, dtype, arg, pick, is_one, kind, shape, _ in self.steps:
+            src = (pick(found),) if is_one else tuple(pick(found))
+            found.append(numbers.setdefault((op, dtype, arg, src, kind, shape), len(numbers)))
+        return found
+
     def uses(self) -> Iterator[tuple[int, int, int]]:
         """The slot of each node that is made, with each position among its sources and the slot of
         the source there.

@@ -55,8 +55,12 @@ def shapes_at(pattern: Shapes, values: Sizes) -> Shapes:
     ])  # fmt: skip
 
 
-def values_in(pattern: Shapes, shapes: Sequence[tuple[int, ...]]) -> Sizes | None:
-    """The unknowns in some shapes; None if these are others, or two unknowns are one number."""
+def values_in(
+    pattern: Shapes, shapes: Sequence[tuple[int, ...]], *, may_be_equal: bool = False
+) -> Sizes | None:
+    """The unknowns in some shapes; None if these are others, or two unknowns are one number that
+    may not be.
+    """
     found: dict[int, int] = {}
     for shape, own in zip(shapes, pattern):
         if len(shape) != len(own):
@@ -68,7 +72,7 @@ def values_in(pattern: Shapes, shapes: Sequence[tuple[int, ...]]) -> Sizes | Non
             elif found.setdefault(wanted, size) != size:
                 return None
     values = (*found.values(),)
-    return values if len(values) < 2 or len({*values}) == len(values) else None
+    return values if may_be_equal or len(values) < 2 or len({*values}) == len(values) else None
 
 
 def examples_of(numbers: Sequence[int], above: Sequence[int]) -> list[Sizes]:

@@ -8,18 +8,21 @@ be other segments.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from tilegrad.ir.graph_templates import Template
 from tilegrad.ir.size_patterns import (
     TRIED,
     UNKNOWN,
     Shapes,
+    Sizes,
     collected,
     examples_of,
     in_common,
     shapes_at,
+    values_in,
 )
 from tilegrad.ir.sized_templates import sized_template
 from tilegrad.ir.uop import UOp
@@ -61,15 +64,69 @@ class Backward(NamedTuple):
 class SizedBackward(Pattern[Backward]):
     """The gradients of a loss at all sizes. `sizes` are those of the leaves of its calls."""
 
-    __slots__ = ("bearers",)
+    __slots__ = ("_differ", "_equal", "bearers")
     # The steps have the origins of these, which live as long as they.
     bearers: Sequence[UOp]
+    # Pairs of unknowns that may be equal by chance, and those that make other gradients then.
+    _equal: set[tuple[int, int]]
+    _differ: set[tuple[int, int]]
+
+    def values(self, shapes: Sequence[tuple[int, ...]]) -> Sizes | None:
+        """As `Pattern.values`. Unknowns may be equal as well, once that made no difference."""
+        values = self._read(shapes)
+        return None if values is None or self._meets(values) else values
+
+    def meeting(self, shapes: Sequence[tuple[int, ...]]) -> Sizes | None:
+        """As `Pattern.meeting`, also where unknowns are equal."""
+        values = self._read(shapes)
+        return values if values is not None and self._meets(values) else None
+
+    def admits(self, values: Sizes, made: Backward | None) -> bool:
+        """As `Pattern.admits`. Constants of lengths that are equal may be one node in the recording
+        and two in the template: they are one in the graph.
+        """
+        is_same = made is not None and self._is_same(values, made)
+        (self._equal if is_same else self._differ).update(_equal_pairs(values))
+        met = self.others.intersection(values)
+        if is_same:
+            self.others -= met
+        else:
+            self._refused |= met
+        return is_same
+
+    def refuses(self, values: Sizes) -> bool:
+        """Whether such a loss was recorded before, and has other gradients."""
+        return super().refuses(values) or not self._differ.isdisjoint(_equal_pairs(values))
+
+    def _meets(self, values: Sizes) -> bool:
+        return not (self.others.isdisjoint(values) and self._equal.issuperset(_equal_pairs(values)))
+
+    def _is_same(self, values: Sizes, made: Backward) -> bool:
+        numbers: dict[Any, int] = {}
+        expected = self.template.at(values).numbered(numbers)
+        found = made.graph.numbered(numbers)
+        return (
+            [(position, expected[slot]) for _, position, slot in self.example.targets]
+            == [(position, found[slot]) for _, position, slot in made.targets]
+        ) and made.constants == self.example.constants
+
+    def _read(self, shapes: Sequence[tuple[int, ...]]) -> Sizes | None:
+        values = values_in(self.sizes, shapes, may_be_equal=True)
+        return values if all(self.low <= each <= self.high for each in values or ()) else None
 
     def is_alike(self, other: Backward) -> bool:
         return other.targets_alike(self.example)
 
     def made(self, template: Template) -> Backward:
         return Backward(template, self.example.targets, self.example.constants, self)
+
+
+def _equal_pairs(values: Sizes) -> list[tuple[int, int]]:
+    """The unknowns that are one number."""
+    if len({*values}) == len(values):
+        return []
+    pairs = itertools.combinations(range(len(values)), 2)
+    return [(one, two) for one, two in pairs if values[one] == values[two]]
 
 
 # The gradients of calls over leaves of other sizes; None if these are no such calls.
@@ -150,4 +207,6 @@ def _pattern(seen: Sequence[Shapes], differentiate: Differentiate) -> SizedBackw
     if template is None:
         return None
     most = max(size for each in unknowns for size in each)
-    return SizedBackward(sizes, max(4 * most, _REACH), others, template, found[0][0])
+    made = SizedBackward(sizes, max(4 * most, _REACH), others, template, found[0][0])
+    made._equal, made._differ = set(), set()
+    return made
