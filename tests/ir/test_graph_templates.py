@@ -14,9 +14,8 @@ from tilegrad.tensor.calls.below import stand_in_node
 
 def _of_lengths(one: int, two: int, *, apart: bool = False) -> Template:
     """Two vectors times a constant that is spread to their lengths."""
-    inputs = [
-        stand_in_node(at, dtypes.float32, (size,), "CPU") for at, size in enumerate((one, two))
-    ]
+    sizes = enumerate((one, two))
+    inputs = [stand_in_node(at, dtypes.float32, (size,), "CPU") for at, size in sizes]
     results = []
     for at, x in enumerate(inputs):
         factor = 3.0 if apart and at else 2.0
@@ -44,7 +43,7 @@ def test_a_constant_that_stands_twice_has_one_number() -> None:
     (constant,) = once.constants
     first, second = once.steps
     # Slots: the two inputs, the constant twice, the two products.
-    steps = [
+    steps: list[Any] = [
         (*first[:3], itemgetter(0, 2), *first[4:]),
         (*second[:3], itemgetter(1, 3), *second[4:]),
     ]
