@@ -89,8 +89,8 @@ def test_what_looks_at_all_grows_with_it(name: str) -> None:
     # long fold goes in two steps. The square would be 64.
     limit = 17 if name in ("topk", "sort", "searchsorted", "unique", "argmax") else 10
     assert large[0] <= limit * small[0]
-    # The second size makes a search for all sizes, which has the steps of the longest row: its loads
-    # of the others stand behind a gate, and are counted.
+    # The second size makes a search for all sizes, which has the steps of the longest row: loads of
+    # the others stand behind a gate, and are counted.
     assert large[1] <= (1.5 if name == "searchsorted" else 1) * limit * small[1]
 
 
