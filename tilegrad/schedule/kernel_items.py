@@ -58,10 +58,7 @@ class _Made(NamedTuple):
 
 # Kernels of all graphs by their regions, the target and whether they are plain: a share of the
 # kernels that are known, as each is a graph.
-_built: Recent[Hashable, _Made] = Recent(lambda: config.KEEP_KERNELS // 8)
-# The nodes of a region whose kernel is one of these. That of a loop that has long been unread
-# has thousands, and hardly comes in another graph.
-_MOST_NODES = 256
+_built: Recent[Hashable, _Made] = Recent(lambda: config.KEEP_KERNELS // 32)
 
 
 class KernelItems:
@@ -162,8 +159,7 @@ class KernelItems:
         found = self._made_of(region, numbers, target)
         if found is not None:
             self.made[key] = found
-            if len(region.nodes) <= _MOST_NODES:
-                _built.put(self._in_all_graphs(key, node), found)
+            _built.put(self._in_all_graphs(key, node), found)
             if free is not None:
                 self.movable[free_key] = found, free
 
