@@ -20,8 +20,8 @@ __all__ = ["Log", "arguments", "main", "mean", "measured", "run_inside"]
 
 # What a step logs.
 Log = Sequence[float]
-# Processes of each program, in turns: the first calls of both libraries differ by twice from one
-# process to the next. Each figure is the median.
+# Processes of each program, in turns. The time of a library's first calls may double from one
+# process to the next, so each figure is the median.
 _ROUNDS = 3
 
 

@@ -17,13 +17,14 @@ from tilegrad.base.recent import Recent
 from tilegrad.engine.build.pipeline import sources_digest
 from tilegrad.engine.realize import bindings, changing_numbers
 from tilegrad.grad import derivative_templates as grad_templates
-from tilegrad.tensor.calls import template_table
+from tilegrad.tensor.calls import gradients, template_table
 from tilegrad.tensor.calls.recent_calls import RecentCalls
 from tilegrad.tensor.handle import living, waiting
+from tilegrad.tensor.handle.waiting import this_thread
 from tilegrad.tensor.spectral import fourier
-from tilegrad.tensor.storage import running, short_reads
+from tilegrad.tensor.storage import block_runs, running, short_reads
 
-__all__ = ["forget", "forget_others", "skip_if_edited"]
+__all__ = ["forget", "forget_loops", "forget_others", "skip_if_edited"]
 
 # Where results of the user's calls are kept, and kernels of their graphs. What the other stages of
 # the compiler know of their rules depends on no graph.
@@ -31,6 +32,16 @@ _LAYERS = tuple(
     f"tilegrad.{layer}"
     for layer in ("capture", "engine", "grad", "nn", "schedule", "tensor", "torch")
 )
+
+
+def forget_loops() -> None:
+    """No loop of the user's is known by its lengths, and no call was in vain, after which calls
+    would wait no more.
+    """
+    this_thread.pool.end()
+    this_thread.pool.count_hit()
+    for table in (block_runs._lengths, gradients._known, gradients._long):
+        table.clear()
 
 
 def forget() -> None:

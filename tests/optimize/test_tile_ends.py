@@ -66,7 +66,7 @@ def test_values_of_such_tiles(sizes: tuple[int, int, int]) -> None:
 
 
 def test_all_vectors_of_a_short_row_are_in_its_tile() -> None:
-    """Thirty columns are two vectors of sixteen, of which the second begins earlier."""
+    """Thirty columns are two vectors of sixteen that overlap by two columns."""
     value = Tensor.empty(3, 112, 32, 32).conv2d(Tensor.empty(6, 112, 3, 3))
     opts = heuristic(kernel_of(value), ALONE)
     assert OptOps.PADTO not in moves(opts)

@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.fresh import forget
+from tests.fresh import forget, forget_loops
 from tilegrad import Context, torch
 from tilegrad.base.trace import counters
 from tilegrad.tensor.calls import block_gradients, gradients
-from tilegrad.tensor.handle.waiting import Call, this_thread
+from tilegrad.tensor.handle.waiting import Call
 from tilegrad.tensor.storage import block_runs
 from tilegrad.tensor.storage.loop_blocks import loop_of
 
@@ -25,13 +25,10 @@ HIDDEN, INPUTS, BATCH = 6, 5, 3
 
 @pytest.fixture(autouse=True)
 def no_lengths() -> Iterator[None]:
-    """No loop came before, as in another test, nor calls in vain, which would wait no more."""
-    this_thread.pool.end()
-    this_thread.pool.count_hit()
-    for table in (block_runs._lengths, gradients._known, gradients._long):
-        table.clear()
+    """No loop came before, as in another test."""
+    forget_loops()
     yield
-    block_runs._lengths.clear()
+    forget_loops()
 
 
 def drawn(rng: Any, *shape: int) -> Any:

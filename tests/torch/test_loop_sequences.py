@@ -11,11 +11,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.fresh import forget_loops
 from tilegrad import Context, torch
 from tilegrad.base.trace import counters
-from tilegrad.tensor.calls import gradients
-from tilegrad.tensor.handle.waiting import this_thread
-from tilegrad.tensor.storage import block_runs, loop_slices
+from tilegrad.tensor.storage import loop_slices
 
 WORDS, HIDDEN, BATCH = 11, 6, 3
 LENGTHS = [17, 21, 30, 19, 25, 33, 18, 28]
@@ -23,13 +22,10 @@ LENGTHS = [17, 21, 30, 19, 25, 33, 18, 28]
 
 @pytest.fixture(autouse=True)
 def no_lengths() -> Iterator[None]:
-    """No loop came before, as in another test, nor calls in vain, which would wait no more."""
-    this_thread.pool.end()
-    this_thread.pool.count_hit()
-    for table in (block_runs._lengths, gradients._known, gradients._long):
-        table.clear()
+    """No loop came before, as in another test."""
+    forget_loops()
     yield
-    block_runs._lengths.clear()
+    forget_loops()
 
 
 class Sentences:

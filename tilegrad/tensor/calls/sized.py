@@ -118,27 +118,30 @@ class Pattern(Generic[Made]):
         None for any other call.
         """
         values = self._read(shapes)
-        return values if values is not None and not self.others.isdisjoint(values) else None
+        return values if values is not None and self._meets(values) else None
 
     def admits(self, values: Sizes, made: Made | None) -> bool:
         """Whether what was recorded of a call where unknowns meet other numbers is the same as at
         any sizes: from now on they may.
         """
-        met = self.others.intersection(values)
-        is_same = (
-            made is not None
-            and self.is_alike(made)
-            and made.graph.is_equal(self.template.at(values))
-        )
-        if is_same:
-            self.others -= met
-        else:
-            self._refused |= met
+        is_same = made is not None and self._is_same(values, made)
+        self._note_meeting(values, is_same=is_same)
         return is_same
 
     def refuses(self, values: Sizes) -> bool:
         """Whether such a call was recorded before, and is another one."""
         return not self._refused.isdisjoint(values)
+
+    def _meets(self, values: Sizes) -> bool:
+        """Whether unknowns meet numbers that they have not been seen to meet without harm."""
+        return not self.others.isdisjoint(values)
+
+    def _note_meeting(self, values: Sizes, *, is_same: bool) -> None:
+        met = self.others.intersection(values)
+        if is_same:
+            self.others -= met
+        else:
+            self._refused |= met
 
     def _read(self, shapes: Sequence[tuple[int, ...]]) -> Sizes | None:
         values = values_in(self.sizes, shapes)
@@ -160,8 +163,8 @@ class Pattern(Generic[Made]):
         """The graph of the results at these sizes."""
         return self.at(values).graph
 
-    def is_alike(self, other: Made) -> bool:
-        """Whether another recording is one of the same call, whatever its graph is."""
+    def _is_same(self, values: Sizes, made: Made) -> bool:
+        """Whether a recording at some sizes is what the template gives there."""
         raise NotImplementedError
 
     def made(self, template: Template) -> Made:
@@ -213,8 +216,9 @@ class MethodPattern(Pattern[MethodTemplate]):
         assert shape is not None
         return self.kinds.put(values, kind.at(template, shape, self.numbers[0], self))
 
-    def is_alike(self, other: MethodTemplate) -> bool:
-        return other.waiting is not None and are_alike(other, self.example)
+    def _is_same(self, values: Sizes, made: MethodTemplate) -> bool:
+        is_alike = made.waiting is not None and are_alike(made, self.example)
+        return is_alike and made.graph.is_equal(self.template.at(values))
 
     def made(self, template: Template) -> MethodTemplate:
         example = self.example

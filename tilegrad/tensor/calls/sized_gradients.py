@@ -67,41 +67,33 @@ class SizedBackward(Pattern[Backward]):
     __slots__ = ("_differ", "_equal", "bearers")
     # The steps have the origins of these, which live as long as they.
     bearers: Sequence[UOp]
-    # Pairs of unknowns that may be equal by chance, and those that make other gradients then.
-    _equal: set[tuple[int, int]]
-    _differ: set[tuple[int, int]]
+
+    def __init__(self, *rest: Any):
+        super().__init__(*rest)
+        # Pairs of unknowns that may be equal by chance, and those that make other gradients then.
+        self._equal: set[tuple[int, int]] = set()
+        self._differ: set[tuple[int, int]] = set()
 
     def values(self, shapes: Sequence[tuple[int, ...]]) -> Sizes | None:
         """As `Pattern.values`. Unknowns may be equal as well, once that made no difference."""
         values = self._read(shapes)
         return None if values is None or self._meets(values) else values
 
-    def meeting(self, shapes: Sequence[tuple[int, ...]]) -> Sizes | None:
-        """As `Pattern.meeting`, also where unknowns are equal."""
-        values = self._read(shapes)
-        return values if values is not None and self._meets(values) else None
-
-    def admits(self, values: Sizes, made: Backward | None) -> bool:
-        """As `Pattern.admits`. Constants of lengths that are equal may be one node in the recording
-        and two in the template: they are one in the graph.
-        """
-        is_same = made is not None and self._is_same(values, made)
-        (self._equal if is_same else self._differ).update(_equal_pairs(values))
-        met = self.others.intersection(values)
-        if is_same:
-            self.others -= met
-        else:
-            self._refused |= met
-        return is_same
-
     def refuses(self, values: Sizes) -> bool:
         """Whether such a loss was recorded before, and has other gradients."""
         return super().refuses(values) or not self._differ.isdisjoint(_equal_pairs(values))
 
     def _meets(self, values: Sizes) -> bool:
-        return not (self.others.isdisjoint(values) and self._equal.issuperset(_equal_pairs(values)))
+        return super()._meets(values) or not self._equal.issuperset(_equal_pairs(values))
+
+    def _note_meeting(self, values: Sizes, *, is_same: bool) -> None:
+        super()._note_meeting(values, is_same=is_same)
+        (self._equal if is_same else self._differ).update(_equal_pairs(values))
 
     def _is_same(self, values: Sizes, made: Backward) -> bool:
+        """Whether the gradients are the same nodes. Constants of lengths that are equal may be one
+        in the recording and two in the template: they are one in the graph.
+        """
         numbers: dict[Any, int] = {}
         expected = self.template.at(values).numbered(numbers)
         found = made.graph.numbered(numbers)
@@ -113,9 +105,6 @@ class SizedBackward(Pattern[Backward]):
     def _read(self, shapes: Sequence[tuple[int, ...]]) -> Sizes | None:
         values = values_in(self.sizes, shapes, may_be_equal=True)
         return values if all(self.low <= each <= self.high for each in values or ()) else None
-
-    def is_alike(self, other: Backward) -> bool:
-        return other.targets_alike(self.example)
 
     def made(self, template: Template) -> Backward:
         return Backward(template, self.example.targets, self.example.constants, self)
@@ -207,6 +196,4 @@ def _pattern(seen: Sequence[Shapes], differentiate: Differentiate) -> SizedBackw
     if template is None:
         return None
     most = max(size for each in unknowns for size in each)
-    made = SizedBackward(sizes, max(4 * most, _REACH), others, template, found[0][0])
-    made._equal, made._differ = set(), set()
-    return made
+    return SizedBackward(sizes, max(4 * most, _REACH), others, template, found[0][0])
